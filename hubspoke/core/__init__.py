@@ -1,0 +1,1 @@
+"""The pure core: every decision of hub and spoke, without await, clock, file, socket or log."""

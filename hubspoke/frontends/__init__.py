@@ -1,0 +1,1 @@
+"""The doors: the only place where errors become status codes."""

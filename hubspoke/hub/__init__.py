@@ -1,0 +1,1 @@
+"""The hub's asyncio shell: collects facts, calls the core, executes its effects."""

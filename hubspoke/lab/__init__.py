@@ -1,0 +1,1 @@
+"""Emulated WAN, emulated training job and dataset builder: what demo and bench stand on."""

@@ -1,0 +1,234 @@
+"""What the core's shells need from the outside world, as Protocols that adapters fill.
+
+Every port has an adapter in adapters/memory.py, and one contract suite in tests/contract that
+all adapters pass. Methods that may block are `async`; the others answer at once from memory.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from hubspoke.core.ids import (
+    Change,
+    Epoch,
+    LogSequence,
+    ObjectEntry,
+    ObjectName,
+    ReadState,
+    Version,
+)
+
+
+class Clock(Protocol):
+    """Time as an argument: `now` never goes back and includes suspends (CLOCK_BOOTTIME)."""
+
+    def now(self) -> float: ...  # seconds
+    def unix_ns(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Bytes that are in the store but not yet under their name.
+
+    token: enough for the store to complete or discard them after a restart.
+    """
+
+    name: ObjectName
+    token: str
+    size: int
+    etag: str
+    headers: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class UploadedPart:
+    number: int  # 1..10,000
+    size: int
+    etag: str
+    modified_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class MultipartUpload:
+    name: ObjectName
+    upload_id: str
+    initiated_ns: int
+
+
+class ObjectStore(Protocol):
+    """The bytes of the hub's objects: a folder or an S3 bucket.
+
+    Errors: NoSuchBucket, NoSuchKey, InvalidKey (this store cannot hold the key under exactly its
+    name), VersionChanged, StoreUnavailable, NoSuchUpload, InvalidPart.
+    """
+
+    async def open(self) -> None: ...  # raises ConfigError when the store cannot be used
+    async def close(self) -> None: ...
+    async def buckets(self) -> list[str]: ...
+    async def create_bucket(self, bucket: str) -> None: ...
+    async def delete_bucket(self, bucket: str) -> None: ...  # BucketNotEmpty
+    def scan(self) -> AsyncIterator[list[tuple[ObjectName, ObjectEntry]]]: ...
+    async def head(self, name: ObjectName) -> ObjectEntry | None: ...
+
+    async def read(self, name: ObjectName, version: Version, offset: int, length: int) -> bytes:
+        """Exactly `length` bytes of exactly that version (the range lies inside the object), or
+        VersionChanged / NoSuchKey. Never bytes of two versions."""
+        ...
+
+    async def stage(
+        self, name: ObjectName, headers: dict[str, str], chunks: AsyncIterator[bytes]
+    ) -> Staged:
+        """Write the bytes beside their name, durable when it returns; the ETag is their MD5."""
+        ...
+
+    async def stage_copy(
+        self, source: ObjectName, version: Version, name: ObjectName, headers: dict[str, str]
+    ) -> Staged: ...
+    async def complete(self, staged: Staged) -> ObjectEntry: ...
+    async def discard(self, staged: Staged) -> None: ...  # idempotent
+    async def delete(self, name: ObjectName) -> None: ...  # idempotent
+
+    async def create_multipart(self, name: ObjectName, headers: dict[str, str]) -> str: ...
+    async def put_part(
+        self, name: ObjectName, upload_id: str, number: int, chunks: AsyncIterator[bytes]
+    ) -> UploadedPart: ...
+    async def list_parts(self, name: ObjectName, upload_id: str) -> list[UploadedPart]: ...
+    async def list_multiparts(self, bucket: str) -> list[MultipartUpload]: ...
+    async def stage_multipart(
+        self, name: ObjectName, upload_id: str, parts: Sequence[tuple[int, str]]
+    ) -> Staged:
+        """parts: (number, etag) in ascending order. The result's ETag is MD5-of-MD5s-N."""
+        ...
+
+    async def abort_multipart(self, name: ObjectName, upload_id: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """A change that was decided but not yet seen in the store; settled at start by a HEAD.
+
+    staged: None for a delete. before: the version the name had, None if it was absent.
+    """
+
+    intent_id: int
+    name: ObjectName
+    staged: Staged | None
+    before: Version | None
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceRecord:
+    """An entry with the log position that wrote it, so that a snapshot never moves a name back."""
+
+    name: ObjectName
+    entry: ObjectEntry
+    sequence: LogSequence
+
+
+class NamespaceStore(Protocol):
+    """Names, entries and the log; at the hub the truth, at a spoke the replica.
+
+    What `apply` was given is visible to `get`, `scan` and `sequence` as soon as it was called;
+    the await ends when it is durable. Keys are ordered by their UTF-8 bytes.
+    """
+
+    @property
+    def epoch(self) -> Epoch | None: ...
+    @property
+    def sequence(self) -> LogSequence: ...
+    def __len__(self) -> int: ...  # objects
+    def get(self, name: ObjectName) -> NamespaceRecord | None: ...
+    def scan(
+        self, bucket: str, *, prefix: str = "", after: str = "", limit: int
+    ) -> list[NamespaceRecord]:
+        """Records with `prefix` and key > `after`, in key order, at most `limit`."""
+        ...
+
+    def buckets(self) -> list[str]: ...
+    def changes_after(self, sequence: LogSequence, limit: int) -> list[Change] | None:
+        """The log after `sequence`; None if it no longer reaches back that far."""
+        ...
+
+    async def apply(self, changes: Sequence[Change]) -> None: ...
+    async def set_buckets(self, buckets: Sequence[str]) -> None: ...
+    async def reset(self, epoch: Epoch, sequence: LogSequence) -> None: ...  # empty, new epoch
+    async def load(self, records: Sequence[NamespaceRecord]) -> None: ...  # snapshot batches
+    async def put_intent(self, intent: Intent) -> None: ...
+    async def drop_intent(self, intent_id: int) -> None: ...
+    def intents(self) -> list[Intent]: ...
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """Answer to "which version is this?"; staleness_s is None under a valid lease."""
+
+    name: ObjectName
+    entry: ObjectEntry
+    staleness_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadResult:
+    """A range of one version on its way to a reader.
+
+    body: the whole range as one buffer, or an iterator of buffers in order (its `aclose` gives up
+    the rest). state: None at the hub, which is no cache.
+    """
+
+    resolved: Resolved
+    offset: int
+    length: int
+    body: bytes | AsyncIterator[bytes]
+    state: ReadState | None = None
+
+
+class Reader(Protocol):
+    """One reader behind all doors: what a door needs to answer reads, at hub and spoke alike."""
+
+    async def buckets(self) -> list[str]: ...
+    async def resolve(self, name: ObjectName) -> Resolved:
+        """Raises NoSuchBucket, NoSuchKey, HubUnavailable, DeadlineExceeded."""
+        ...
+
+    async def read(self, resolved: Resolved, offset: int, length: int, client: str) -> ReadResult:
+        """Bytes of exactly `resolved.entry.version`; length may be 0. client: who reads, e.g.
+        "127.0.0.1:50312", so that accesses of one connection can be told apart."""
+        ...
+
+    async def list_page(
+        self, bucket: str, *, prefix: str, after: str, limit: int
+    ) -> list[NamespaceRecord]: ...
+
+
+class Writer(Protocol):
+    """What the hub's door needs to change the namespace: each call returns when it is durable."""
+
+    async def put(
+        self,
+        name: ObjectName,
+        headers: dict[str, str],
+        chunks: AsyncIterator[bytes],
+        *,
+        if_match: str | None = None,
+        if_none_match: bool = False,
+    ) -> ObjectEntry:
+        """chunks may raise (BadDigest, InvalidRequest): then nothing has changed."""
+        ...
+
+    async def copy(
+        self, source: Resolved, name: ObjectName, headers: dict[str, str]
+    ) -> ObjectEntry: ...
+    async def delete(self, name: ObjectName) -> None: ...  # idempotent; NoSuchBucket
+    async def create_bucket(self, bucket: str) -> None: ...
+    async def delete_bucket(self, bucket: str) -> None: ...
+    async def create_multipart(self, name: ObjectName, headers: dict[str, str]) -> str: ...
+    async def put_part(
+        self, name: ObjectName, upload_id: str, number: int, chunks: AsyncIterator[bytes]
+    ) -> UploadedPart: ...
+    async def complete_multipart(
+        self, name: ObjectName, upload_id: str, parts: Sequence[tuple[int, str]]
+    ) -> ObjectEntry: ...
+    async def abort_multipart(self, name: ObjectName, upload_id: str) -> None: ...
+    async def list_parts(self, name: ObjectName, upload_id: str) -> list[UploadedPart]: ...
+    async def list_multiparts(self, bucket: str) -> list[MultipartUpload]: ...

@@ -1,0 +1,1 @@
+"""What is told to people and to Prometheus: report, metrics, money, pictures."""
