@@ -6,12 +6,13 @@ cannot start with an underscore):
     POST fetch     FetchRequest              -> frames, one stream (below)
     POST cancel    CancelRequest             -> 204
     POST lease     LeaseRequest              -> LeaseReply
-    GET  snapshot                            -> messages: SnapshotStart, SnapshotBatch..., SnapshotEnd
+    GET  snapshot                            -> messages: SnapshotStart, SnapshotBatch's, SnapshotEnd
     GET  feed?epoch=E&after=N&spoke=ID       -> messages: FeedStart, then FeedChanges, FeedRevoke,
                                                 FeedHeartbeat, or FeedResync and the end
 
 A *message* is a 4-byte little-endian length and that many bytes of MessagePack (arrays tagged
-with the message's name). Snapshot messages are compressed each (zstd). A *frame* is a fixed header and a payload of at most FRAME_BYTES_MAX:
+with the message's name); each snapshot message is compressed (zstd). A *frame* is a fixed header
+and a payload of at most FRAME_BYTES_MAX:
 
     magic u8 | kind u8 | flags u16 | range u32 | offset u64 | length u32 | payload u32 | digest u64
 
@@ -144,12 +145,13 @@ class SnapshotEnd(_Message, frozen=True, array_like=True, tag=True):
 
 
 class FeedStart(_Message, frozen=True, array_like=True, tag=True):
-    """The hub's own `sequence` when the feed began."""
+    """The hub's own `sequence` when the feed began; region: where the hub is, "" if not said."""
 
     epoch: str
     sequence: int
     protocol: int
     buckets: list[str]
+    region: str = ""
 
 
 class FeedChanges(_Message, frozen=True, array_like=True, tag=True):
@@ -292,5 +294,3 @@ def from_wire(w: WireEntry) -> Change:
     if w.version:
         entry = ObjectEntry(Version(w.version), w.size, w.etag, w.modified_ns, w.headers)
     return Change(LogSequence(w.sequence), ObjectName(w.bucket, w.key), entry)
-
-
