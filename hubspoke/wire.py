@@ -6,8 +6,8 @@ cannot start with an underscore):
     POST fetch     FetchRequest              -> frames, one stream (below)
     POST cancel    CancelRequest             -> 204
     POST lease     LeaseRequest              -> LeaseReply
-    GET  snapshot                            -> messages: SnapshotStart, SnapshotBatch's, SnapshotEnd
-    GET  feed?epoch=E&after=N&spoke=ID       -> messages: FeedStart, then FeedChanges, FeedRevoke,
+    GET  snapshot                            -> SnapshotStart, SnapshotBatch messages, SnapshotEnd
+    GET  feed?epoch=E&after=N&spoke=ID       -> FeedStart, then FeedChanges, FeedRevoke,
                                                 FeedHeartbeat, or FeedResync and the end
 
 A *message* is a 4-byte little-endian length and that many bytes of MessagePack (arrays tagged
