@@ -1,0 +1,87 @@
+"""What a spoke knows of itself at one moment: the input of the report and of the metrics.
+
+Plain values, read once, so that the report never sees a counter move while it is computed. A
+value that is not known is None; the report shows it as null and never as a made-up 0.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class WanFacts:
+    """The hub connections since the counters were last reset.
+
+    received_bytes, sent_bytes: read from and written to the sockets, headers and feed included.
+    retransmitted_bytes: what the kernel sent again on these connections (TCP_INFO), None where
+    it cannot be asked. payload_bytes: object bytes after decoding; encoded_bytes: the same as
+    they travelled. received_by_class: by TrafficClass value, sums up to received_bytes.
+    """
+
+    received_bytes: int
+    sent_bytes: int
+    retransmitted_bytes: int | None
+    payload_bytes: int
+    received_by_class: dict[str, int]
+    rtt_ms: float | None
+    bandwidth_bytes_per_second: float | None
+    encoded_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CacheFacts:
+    """objects: versions with at least one page present. evicted, written and corrupt are counts
+    since the last reset, the rest is what lies there now."""
+
+    bytes: int
+    capacity_bytes: int
+    objects: int
+    blocks: int
+    evicted_bytes: int
+    flash_written_bytes: int
+    corrupt_blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataFacts:
+    """The replica against the hub. lease: "valid", "expired" or "none"."""
+
+    sequence: int
+    hub_sequence: int | None
+    entries: int
+    lag_seconds: float | None
+    lease: str
+    staleness_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SpokeFacts:
+    """region, hub_region: "" when not said. full_copy_bytes: size of all objects under every
+    prefix that was read, None when it is not known. streams: as `/v1/streams` shows them."""
+
+    spoke: str
+    region: str
+    hub_region: str
+    model: str
+    wan: WanFacts
+    cache: CacheFacts
+    metadata: MetadataFacts
+    prefetch_in_flight_bytes: int
+    runway_seconds: float | None
+    full_copy_bytes: int | None
+    streams: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class HubFacts:
+    """What the hub's admin port shows. requests: by operation; bytes: object bytes to spokes
+    and S3 clients, and from writers, since the start."""
+
+    region: str
+    epoch: str
+    sequence: int
+    objects: int
+    spokes: list[str]
+    requests: dict[str, int]
+    sent_bytes: int
+    received_bytes: int
