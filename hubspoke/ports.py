@@ -130,6 +130,11 @@ class NamespaceStore(Protocol):
 
     What `apply` was given is visible to `get`, `scan` and `sequence` as soon as it was called;
     the await ends when it is durable. Keys are ordered by their UTF-8 bytes.
+
+    Filling: `reset(Epoch(""), 0)`, `load` ..., `adopt(epoch, sequence)`. Until `adopt` the epoch
+    is None, also after a restart: what is there is incomplete. A change with key "" stands for
+    its bucket and only moves the sequence. Errors: StoreUnavailable when it cannot be written;
+    from then on every change is refused until it is opened again.
     """
 
     @property
@@ -152,7 +157,14 @@ class NamespaceStore(Protocol):
     async def apply(self, changes: Sequence[Change]) -> None: ...
     async def set_buckets(self, buckets: Sequence[str]) -> None: ...
     async def reset(self, epoch: Epoch, sequence: LogSequence) -> None: ...  # empty, new epoch
-    async def load(self, records: Sequence[NamespaceRecord]) -> None: ...  # snapshot batches
+    async def load(self, records: Sequence[NamespaceRecord]) -> None:
+        """Take over a batch of a snapshot; a record never replaces a newer one. Visible when
+        it returns."""
+        ...
+
+    async def adopt(self, epoch: Epoch, sequence: LogSequence) -> None: ...  # filling is done
+    def fact(self, key: str) -> str | None: ...  # small things that must survive a restart
+    async def put_fact(self, key: str, value: str) -> None: ...
     async def put_intent(self, intent: Intent) -> None: ...
     async def drop_intent(self, intent_id: int) -> None: ...
     def intents(self) -> list[Intent]: ...

@@ -98,22 +98,31 @@ class Revocation(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LeaseRequest(_Message, frozen=True, array_like=True, tag=True):
-    """applied: last log sequence the replica has applied. acked: revocations that are in force."""
+    """applied: last log sequence the replica has applied. acked: revocations that are in force.
+
+    rtt_s: least round trip the spoke has seen, 0 when not known; the term is at least four.
+    """
 
     spoke: str
     epoch: str
     applied: int
     acked: list[int] = []
+    rtt_s: float = 0.0
 
 
 class LeaseReply(_Message, frozen=True, array_like=True, tag=True):
-    """term_s: 0 when not granted (`reason` says why). required: what must be applied first."""
+    """term_s: 0 when not granted (`reason` says why). required: what must be applied first.
+
+    revocations: all that are under way. through: the highest revocation id issued so far; one
+    up to it that is not listed has ended, with a change up to `required` or without one.
+    """
 
     epoch: str
     term_s: float
     required: int
     revocations: list[Revocation] = []
     reason: str = ""
+    through: int = 0
 
 
 class WireEntry(msgspec.Struct, frozen=True, array_like=True):
@@ -141,7 +150,10 @@ class SnapshotBatch(_Message, frozen=True, array_like=True, tag=True):
 
 
 class SnapshotEnd(_Message, frozen=True, array_like=True, tag=True):
+    """sequence: the hub's when it ended; the replica is one consistent state from there on."""
+
     entries: int
+    sequence: int = 0
 
 
 class FeedStart(_Message, frozen=True, array_like=True, tag=True):
@@ -155,10 +167,15 @@ class FeedStart(_Message, frozen=True, array_like=True, tag=True):
 
 
 class FeedChanges(_Message, frozen=True, array_like=True, tag=True):
-    """Consecutive log entries; buckets: the bucket list after them, if it changed."""
+    """Consecutive log entries; buckets: the bucket list after them, if it changed.
+
+    An entry with key "" and no version stands for a change of the bucket itself. ended:
+    revocations that are over with these entries (`entries` is empty if one ended without any).
+    """
 
     entries: list[WireEntry]
     buckets: list[str] | None = None
+    ended: list[int] = []
 
 
 class FeedRevoke(_Message, frozen=True, array_like=True, tag=True):

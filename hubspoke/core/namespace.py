@@ -1,0 +1,94 @@
+"""The rules of the log: what a replica may take over, and what a listing page covers.
+
+Decides: whether changes continue a replica's sequence, repeat it or leave a gap; whether a
+record may replace another; whether a feed can be resumed; which names a page of a listing
+speaks for. It must never let a name, or the sequence, move backwards.
+
+Keys are ordered by their UTF-8 bytes. Python orders `str` by code points, and UTF-8 was made so
+that both orders are the same, so plain comparison of keys is right here (it is not in languages
+with UTF-16 strings). Surrogates have no UTF-8 form; doors refuse such keys.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hubspoke.core.ids import Change, Epoch, LogSequence, ObjectName
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """changes: consecutive, from `applied + 1` on. gap: something before the rest is missing."""
+
+    changes: tuple[Change, ...]
+    gap: bool
+
+
+def accept(applied: LogSequence, changes: Sequence[Change]) -> Accepted:
+    """Choose what of `changes` a replica at `applied` takes over now.
+
+    Duplicates (sequence <= applied, or repeated inside the message) are ignored. At the first
+    hole everything behind it is left out, whatever its order: a later resume brings it again.
+    """
+    taken: list[Change] = []
+    at = int(applied)
+    for change in changes:
+        if change.sequence <= at:
+            continue
+        if change.sequence != at + 1:
+            return Accepted(tuple(taken), gap=True)
+        taken.append(change)
+        at += 1
+    return Accepted(tuple(taken), gap=False)
+
+
+def supersedes(new: LogSequence, old: LogSequence | None) -> bool:
+    """Whether a record written at `new` may replace one written at `old` (None: no record).
+
+    A fuzzy snapshot holds records newer than the sequence it starts from; the changes replayed
+    after it meet those records and must not put an older state back.
+    """
+    return old is None or new > old
+
+
+def resume_refusal(
+    *,
+    replica_epoch: Epoch | None,
+    applied: LogSequence,
+    hub_epoch: Epoch,
+    hub_sequence: LogSequence,
+    log_reaches: bool,
+) -> str | None:
+    """Why a feed after `applied` cannot be given and a snapshot is needed; None: go on.
+
+    hub_sequence: the last durable change. log_reaches: the log still holds `applied + 1`.
+    """
+    if replica_epoch != hub_epoch:
+        return f"epoch {replica_epoch or 'none'} at the spoke, {hub_epoch} at the hub"
+    if applied > hub_sequence:
+        return f"sequence {applied} at the spoke is ahead of {hub_sequence} at the hub"
+    if not log_reaches:
+        return f"the log no longer reaches back to sequence {applied}"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class PageSpan:
+    """The names a listing page speaks for: those it shows, and those it shows to be absent.
+
+    after: exclusive. last: inclusive; None when the page reaches the end of the listing.
+    """
+
+    bucket: str
+    prefix: str
+    after: str
+    last: str | None
+
+    def covers(self, name: ObjectName) -> bool:
+        """`name.key` "" stands for the bucket itself, which every page of it depends on."""
+        if name.bucket != self.bucket:
+            return False
+        if not name.key:
+            return True
+        if not name.key.startswith(self.prefix) or name.key <= self.after:
+            return False
+        return self.last is None or name.key <= self.last
