@@ -1,0 +1,229 @@
+"""Settings: precedence, every kind of value, and errors that name source, value and remedy."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hubspoke.config import (
+    Endpoint,
+    HubConfig,
+    S3Location,
+    SpokeConfig,
+    StalenessRule,
+    load,
+    parse_size,
+)
+from hubspoke.errors import ConfigError
+from hubspoke.report.cost import PriceOverride
+
+SPOKE: dict[str, Any] = {"hub": "http://127.0.0.1:7070", "cache": ["/c"]}
+
+
+def spoke(environ: dict[str, str] | None = None, **flags: Any) -> SpokeConfig:
+    return load(SpokeConfig, {**SPOKE, **flags}, environ or {})
+
+
+def hub(environ: dict[str, str] | None = None, **flags: Any) -> HubConfig:
+    return load(HubConfig, {"store": "/data", **flags}, environ or {})
+
+
+def test_defaults_are_those_of_the_interface() -> None:
+    config = spoke()
+    assert (str(config.listen), str(config.admin)) == ("127.0.0.1:8080", "127.0.0.1:8081")
+    assert (config.cache_size, config.state, config.prefetch) == (None, None, True)
+    assert (config.policy, config.price, config.region) == ((), None, "")
+    hub_config = hub()
+    assert (str(hub_config.listen), str(hub_config.admin)) == ("127.0.0.1:7070", "127.0.0.1:7071")
+    assert hub_config.store == Path("/data")
+
+
+def test_flag_beats_environment_beats_file_beats_default(tmp_path: Path) -> None:
+    file = tmp_path / "hubspoke.toml"
+    file.write_text('[spoke]\ncache-size = "3GiB"\nprefetch = false\nregion = "us-west-2"\n')
+    environ = {"HUBSPOKE_SPOKE_CACHE_SIZE": "2GiB", "HUBSPOKE_SPOKE_PREFETCH": "on"}
+    config = spoke(environ, config=str(file), cache_size="1GiB")
+    assert config.cache_size == 1 << 30
+    assert config.prefetch is True
+    assert config.region == "us-west-2"
+    assert spoke(environ, config=str(file)).cache_size == 2 << 30
+    assert spoke(config=str(file)).cache_size == 3 << 30
+    assert spoke().cache_size is None
+
+
+def test_the_file_itself_can_come_from_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "hubspoke.toml"
+    file.write_text('hub = "http://10.0.0.1:7070"\ncache = ["/a", "/b"]\n')
+    config = load(SpokeConfig, {}, {"HUBSPOKE_SPOKE_CONFIG": str(file)})
+    assert config.hub == "http://10.0.0.1:7070"
+    assert config.cache == (Path("/a"), Path("/b"))
+
+
+def test_one_file_serves_both_processes(tmp_path: Path) -> None:
+    file = tmp_path / "hubspoke.toml"
+    file.write_text('region = "us-east-2"\n[hub]\nstore = "/data"\n[spoke]\nhub = "http://h"\n')
+    assert load(HubConfig, {"config": file}, {}).region == "us-east-2"
+    assert load(SpokeConfig, {"config": file, "cache": ["/c"]}, {}).hub == "http://h:7070"
+
+
+def test_everything_can_come_from_the_environment() -> None:
+    environ = {
+        "HUBSPOKE_SPOKE_HUB": "http://[::1]:7070/",
+        "HUBSPOKE_SPOKE_CACHE": "/a:/b",
+        "HUBSPOKE_SPOKE_POLICY": "data/a=strict,data/b=bounded:60",
+        "HUBSPOKE_SPOKE_INSECURE": "true",
+        "HUBSPOKE_SPOKE_LISTEN": "0.0.0.0:80",
+        "HUBSPOKE_SPOKE_PORT": "tcp://10.0.0.1:80",  # set by Kubernetes, not by the user
+        "HUBSPOKE_SPOKE_REGION": "",  # empty is not set
+    }
+    config = load(SpokeConfig, {}, environ)
+    assert config.hub == "http://[::1]:7070"
+    assert config.cache == (Path("/a"), Path("/b"))
+    assert config.policy == (StalenessRule("data/a", None), StalenessRule("data/b", 60.0))
+    assert config.listen == Endpoint("0.0.0.0", 80)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("512MiB", 512 << 20),
+        ("10GiB", 10 << 30),
+        ("2TB", 2 * 10**12),
+        ("1.5KiB", 1536),
+        ("1048576", 1 << 20),
+        ("7 kb", 7000),
+        (4096, 4096),
+    ],
+)
+def test_sizes(text: str | int, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "10G", "ten", "-1GiB", "1e9", "GiB", "1GiB2", True, None])
+def test_wrong_sizes(text: object) -> None:
+    with pytest.raises(ValueError):
+        parse_size(text)
+
+
+@pytest.mark.parametrize(
+    ("store", "expected"),
+    [
+        ("/data", Path("/data")),
+        ("s3://corpus", S3Location("corpus", "")),
+        ("s3://corpus/", S3Location("corpus", "")),
+        ("s3://corpus/a/b", S3Location("corpus", "a/b/")),
+        ("s3://corpus/a/b/", S3Location("corpus", "a/b/")),
+    ],
+)
+def test_stores(store: str, expected: object) -> None:
+    assert hub(store=store).store == expected
+
+
+def test_a_prefix_may_hold_an_equals_sign() -> None:
+    rules = spoke(policy=["data/date=1/=strict", "=bounded:0"]).policy
+    assert rules == (StalenessRule("data/date=1/", None), StalenessRule("", 0.0))
+
+
+def test_prices_for_both_directions_or_each() -> None:
+    assert spoke(price="0.02").price == PriceOverride(0.02, 0.02)
+    assert spoke(price="0.02/0").price == PriceOverride(0.02, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (
+            {"cache_size": "10G"},
+            "--cache-size: '10G': expected a size of at least 1MiB, such as 512MiB, 10GiB or 2TB",
+        ),
+        ({"cache_size": "0"}, "--cache-size: '0': expected a size of at least 1MiB"),
+        ({"hub": "127.0.0.1:7070"}, "--hub: '127.0.0.1:7070': expected http://HOST:PORT"),
+        ({"hub": "https://h:7070"}, "--hub: 'https://h:7070': expected http://HOST:PORT"),
+        ({"hub": "http://h:99999"}, "--hub: 'http://h:99999': expected"),
+        ({"hub": "http://u:p@h"}, "--hub: 'http://u:p@h': expected"),
+        ({"hub": "http://h/path"}, "--hub: 'http://h/path': expected"),
+        ({"cache": ["/c", "/c"]}, "--cache: '/c', '/c': expected one or more different folders"),
+        ({"cache": [""]}, "--cache: '': expected one or more"),
+        ({"state": Path("")}, None),
+        ({"listen": "8080"}, "--listen: '8080': expected HOST:PORT"),
+        ({"listen": "127.0.0.1:70000"}, "--listen: '127.0.0.1:70000': expected HOST:PORT"),
+        ({"policy": ["a=sometimes"]}, "--policy: 'a=sometimes': expected PREFIX=strict or"),
+        ({"policy": ["strict"]}, "--policy: 'strict': expected PREFIX=strict or"),
+        ({"policy": ["a=bounded:-1"]}, "--policy: 'a=bounded:-1': expected PREFIX=strict or"),
+        ({"policy": ["a=bounded:nan"]}, "--policy: 'a=bounded:nan': expected PREFIX=strict"),
+        ({"prefetch": "maybe"}, "--prefetch: 'maybe': expected on or off"),
+        ({"price": "free"}, "--price: 'free': expected USD per GB"),
+        ({"price": "-1"}, "--price: '-1': expected USD per GB"),
+        ({"price": "1/2/3"}, "--price: '1/2/3': expected USD per GB"),
+        ({"region": "us east"}, "--region: 'us east': expected a region's name"),
+        ({"log_level": "loud"}, "--log-level: 'loud': expected debug, info, warning or error"),
+        ({"admin": "127.0.0.1:8080"}, "--admin: '127.0.0.1:8080': expected two different ports"),
+    ],
+)
+def test_a_wrong_flag_names_flag_value_and_remedy(
+    flags: dict[str, Any], message: str | None
+) -> None:
+    if message is None:
+        assert spoke(**flags).state == Path(".")
+        return
+    with pytest.raises(ConfigError) as e:
+        spoke(**flags)
+    assert str(e.value).startswith(message)
+    assert "\n" not in str(e.value)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"store": "gs://bucket"}, "--store: 'gs://bucket': expected a folder, or s3://"),
+        ({"store": "s3://UPPER"}, "--store: 's3://UPPER': expected a folder, or s3://"),
+        ({"bucket": "Nope"}, "--bucket: 'Nope': expected a bucket's name"),
+        ({"store": "s3://a-b", "bucket": "other"}, "--bucket: 'other': only for a folder"),
+        ({"store": None}, "--store: not given (nor HUBSPOKE_HUB_STORE); expected a folder"),
+    ],
+)
+def test_a_wrong_flag_of_the_hub(flags: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as e:
+        hub(**flags)
+    assert str(e.value).startswith(message)
+
+
+def test_a_wrong_variable_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"^HUBSPOKE_SPOKE_CACHE_SIZE: 'big': expected a size"):
+        spoke({"HUBSPOKE_SPOKE_CACHE_SIZE": "big"})
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('[spoke]\ncache-size = "big"', ": cache-size: 'big': expected a size"),
+        ("[spoke]\nmount = 1", ": mount: unknown key; expected one of"),
+        ("chache = 1", ": chache: unknown key; expected one of"),
+        ("region = 'a'\n[spoke]\nregion = 'b'", ": region: given at the top and in [spoke]"),
+        ("spoke = 1", ": spoke: expected a table, [spoke]"),
+        ("= nonsense", "': expected a TOML file: "),
+    ],
+)
+def test_a_wrong_file_is_named(tmp_path: Path, content: str, message: str) -> None:
+    file = tmp_path / "wrong.toml"
+    file.write_text(content)
+    with pytest.raises(ConfigError) as e:
+        spoke(config=str(file))
+    assert f"{file}{message}" in str(e.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^--config: .*absent\.toml.*No such file"):
+        spoke(config=str(tmp_path / "absent.toml"))
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:8080", "[::]:8080", "example.org:8080"])
+def test_a_port_beyond_loopback_needs_insecure(address: str) -> None:
+    with pytest.raises(ConfigError, match=r"^--listen: .*--insecure"):
+        spoke(listen=address)
+    assert str(spoke(listen=address, insecure=True).listen) == address
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:0", "127.8.8.8:1", "[::1]:8080", "localhost:9"])
+def test_loopback_needs_nothing(address: str) -> None:
+    assert spoke(listen=address).listen.loopback
