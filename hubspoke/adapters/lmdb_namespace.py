@@ -1,0 +1,395 @@
+"""ports.NamespaceStore on LMDB: the hub's log and names, or a spoke's replica of the names.
+
+At the hub (`keep_log`) the log is kept and an awaited change has been synced; a state of unknown
+format is refused. At a spoke only the names are kept; data pages are synced before the page that
+points at them, so a power loss costs the last commits but never tears the replica, and a killed
+process loses nothing that was awaited. A replica of unknown format is set aside and rebuilt.
+
+Every change goes to an overlay in memory first, where `get` and `scan` find it at once; the
+overlay is dropped as commits catch up. A read opens a transaction, finishes, closes it, and
+never awaits in between. Never: commit on the event loop.
+
+    meta    format, kind, epoch, sequence, count, buckets, fact:*
+    names, deep   see lmdb_tree
+    log     sequence (8 bytes, big-endian) -> change
+    intents id (8 bytes) -> intent
+"""
+
+import asyncio
+import logging
+import os
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+
+import lmdb
+
+from hubspoke.adapters.lmdb_records import (
+    merge_page,
+    number_key,
+    pack_buckets,
+    pack_change,
+    pack_intent,
+    pack_record,
+    pack_state,
+    record_sequence,
+    unpack_buckets,
+    unpack_change,
+    unpack_intent,
+    unpack_record,
+)
+from hubspoke.adapters.lmdb_tree import NameTree, Txn, decode_name, encode_name
+from hubspoke.adapters.lmdb_writer import LmdbWriter, Write
+from hubspoke.core.ids import Change, Epoch, LogSequence, ObjectName
+from hubspoke.core.namespace import supersedes
+from hubspoke.errors import FormatError, StoreUnavailable
+from hubspoke.ports import Intent, NamespaceRecord
+
+log = logging.getLogger(__name__)
+
+FORMAT = 1
+MAP_BYTES = 1 << 30  # sparse: costs address space only, and grows by doubling
+# One change is about 200 bytes in the log: a million is 200 MB, and at 100 changes a second
+# covers a spoke that was away for nearly three hours.
+LOG_ENTRIES_MAX = 1_000_000
+
+
+class LmdbNamespace:
+    """Open with `LmdbNamespace.open`. The folder belongs to one process at a time (the caller
+    holds a lock on it)."""
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        *,
+        keep_log: bool,
+        log_entries_max: int = LOG_ENTRIES_MAX,
+        map_bytes: int = MAP_BYTES,
+    ) -> "LmdbNamespace":
+        """keep_log: True at the hub, False at a spoke.
+
+        Raises FormatError (hub: unknown format; both: the other's folder), StoreUnavailable
+        when the folder cannot be used.
+        """
+        path = Path(path)
+        try:
+            return cls(path, keep_log, log_entries_max, map_bytes)
+        except FormatError as e:
+            if keep_log or isinstance(e, _WrongKind):
+                raise
+            aside = _free_name(path)
+            log.warning("replica set aside path=%s to=%s reason=%s", path, aside, e)
+            os.rename(path, aside)
+            return cls(path, keep_log, log_entries_max, map_bytes)
+
+    def __init__(self, path: Path, keep_log: bool, log_entries_max: int, map_bytes: int) -> None:
+        self._path = path
+        self._keep_log = keep_log
+        self._log_entries_max = log_entries_max
+        self._env = _open_env(path, keep_log, map_bytes)
+        try:
+            self._meta = self._env.open_db(b"meta")
+            self._log = self._env.open_db(b"log")
+            self._intents = self._env.open_db(b"intents")
+            self._tree = NameTree(self._env, self._meta)
+            self._load_state()
+        except lmdb.Error as e:
+            self._env.close()
+            raise FormatError(f"namespace in {path}: {e}") from e
+        except BaseException:
+            self._env.close()
+            raise
+        # full name -> (number of the write, record or None for a deletion)
+        self._overlay: dict[bytes, tuple[int, NamespaceRecord | None]] = {}
+        self._overlay_order: deque[tuple[int, bytes]] = deque()
+        self._tail: deque[tuple[int, Change]] = deque()  # changes that are not committed yet
+        self._emptied_by = 0  # number of a reset that is not committed yet: the base is hidden
+        self._writer = LmdbWriter(
+            self._env, finish=self._finish_group, committed=self._committed, what=str(path)
+        )
+
+    def _load_state(self) -> None:
+        kind = "hub" if self._keep_log else "replica"
+        with self._env.begin(write=True) as txn:
+            found = txn.get(b"format", db=self._meta)
+            if found is None:
+                txn.put(b"format", str(FORMAT).encode(), db=self._meta)
+                txn.put(b"kind", kind.encode(), db=self._meta)
+            elif found != str(FORMAT).encode():
+                raise FormatError(
+                    f"namespace in {self._path}: format {found!r}, this version knows {FORMAT}"
+                )
+            elif txn.get(b"kind", db=self._meta) != kind.encode():
+                other = (txn.get(b"kind", default=b"?", db=self._meta) or b"").decode()
+                raise _WrongKind(f"{self._path} holds the state of a {other}, not of a {kind}")
+            epoch = txn.get(b"epoch", default=b"", db=self._meta)
+            self._epoch = Epoch(epoch.decode()) if epoch else None
+            self._sequence = int(txn.get(b"sequence", default=b"0", db=self._meta))
+            self._count = int(txn.get(b"count", default=b"0", db=self._meta))
+            buckets = txn.get(b"buckets", default=b"\x90", db=self._meta)
+            self._buckets = unpack_buckets(buckets)
+            self._intent_map = {
+                int.from_bytes(k, "big"): unpack_intent(k, v) for k, v in txn.cursor(self._intents)
+            }
+            self._facts = {
+                k[5:].decode(): v.decode()
+                for k, v in txn.cursor(self._meta)
+                if k.startswith(b"fact:")
+            }
+
+    # Reading -----------------------------------------------------------------------------------
+
+    @property
+    def epoch(self) -> Epoch | None:
+        return self._epoch
+
+    @property
+    def sequence(self) -> LogSequence:
+        return LogSequence(self._sequence)
+
+    def __len__(self) -> int:
+        """Objects as of the last commit."""
+        return self._count
+
+    def buckets(self) -> list[str]:
+        return list(self._buckets)
+
+    def fact(self, key: str) -> str | None:
+        return self._facts.get(key)
+
+    def intents(self) -> list[Intent]:
+        return list(self._intent_map.values())
+
+    def get(self, name: ObjectName) -> NamespaceRecord | None:
+        full = encode_name(name)
+        held = self._overlay.get(full)
+        if held is not None:
+            return held[1]
+        if self._emptied_by:
+            return None
+        with self._writer.remap, self._env.begin() as txn:
+            value = self._tree.get(txn, full)
+        return None if value is None else unpack_record(name, value)
+
+    def scan(
+        self, bucket: str, *, prefix: str = "", after: str = "", limit: int
+    ) -> list[NamespaceRecord]:
+        assert limit > 0, limit
+        start = encode_name(ObjectName(bucket, prefix))
+        # A name and NUL is the least name behind it.
+        low = max(start, encode_name(ObjectName(bucket, after)) + b"\0") if after else start
+        fresh = (
+            sorted(
+                (full, record)
+                for full, (_, record) in self._overlay.items()
+                if full >= low and full.startswith(start)
+            )
+            if self._overlay
+            else []
+        )
+        if self._emptied_by:
+            return [record for _, record in fresh if record is not None][:limit]
+        with self._writer.remap, self._env.begin() as txn:
+            stored = self._tree.walk(txn, low, start)
+            if not fresh:
+                return [
+                    unpack_record(decode_name(full), value)
+                    for _, (full, value) in zip(range(limit), stored, strict=False)
+                ]
+            return merge_page(stored, fresh, limit)
+
+    def changes_after(self, sequence: LogSequence, limit: int) -> list[Change] | None:
+        if sequence >= self._sequence:
+            return []
+        if not self._keep_log:
+            return None
+        changes: list[Change] = []
+        if not self._emptied_by:
+            with self._writer.remap, self._env.begin() as txn:
+                cursor = txn.cursor(self._log)
+                if cursor.set_range(number_key(sequence + 1)):
+                    for _, value in zip(range(limit), cursor.iternext(keys=False), strict=False):
+                        changes.append(unpack_change(value))
+        at = changes[-1].sequence if changes else sequence
+        for _, change in self._tail:
+            if change.sequence > at and len(changes) < limit:
+                changes.append(change)
+        if not changes or changes[0].sequence != sequence + 1:
+            return None
+        return changes
+
+    # Changing ----------------------------------------------------------------------------------
+
+    async def apply(self, changes: Sequence[Change]) -> None:
+        if not changes:
+            return
+        at = self._sequence
+        for change in changes:
+            assert change.sequence == at + 1, (change.sequence, at)
+            at += 1
+        kept = [c for c in changes if c.name.key and self._is_news(c)]
+        packed = [(encode_name(c.name), pack_state(c)) for c in kept]
+        logged = (
+            [(number_key(c.sequence), pack_change(c)) for c in changes] if self._keep_log else []
+        )
+
+        def write(txn: Txn) -> None:
+            gained = 0
+            for full, value in packed:
+                if value is None:
+                    gained -= self._tree.delete(txn, full)
+                elif self._tree.put(txn, full, value, overwrite=False):
+                    gained += 1
+                else:
+                    self._tree.put(txn, full, value)
+            for key, value in logged:
+                txn.put(key, value, append=True, db=self._log)
+            self._bump(txn, gained)
+            txn.put(b"sequence", str(at).encode(), db=self._meta)
+
+        number, done = self._writer.submit(write)
+        self._sequence = at
+        for (full, _), c in zip(packed, kept, strict=True):
+            record = NamespaceRecord(c.name, c.entry, c.sequence) if c.entry is not None else None
+            self._overlay[full] = (number, record)
+            self._overlay_order.append((number, full))
+        if self._keep_log:
+            self._tail.extend((number, c) for c in changes)
+        await done
+
+    async def load(self, records: Sequence[NamespaceRecord]) -> None:
+        def write(txn: Txn) -> None:
+            gained = 0
+            for record in records:
+                full = encode_name(record.name)
+                value = pack_record(record.entry, record.sequence)
+                if self._tree.put(txn, full, value, overwrite=False):
+                    gained += 1
+                    continue
+                held = self._tree.get(txn, full)
+                if held is None or supersedes(record.sequence, record_sequence(held)):
+                    self._tree.put(txn, full, value)
+            self._bump(txn, gained)
+
+        await self._submit(write)
+
+    async def reset(self, epoch: Epoch, sequence: LogSequence) -> None:
+        def write(txn: Txn) -> None:
+            self._tree.clear(txn)
+            txn.drop(self._log, delete=False)
+            txn.put(b"count", b"0", db=self._meta)
+            txn.put(b"buckets", b"\x90", db=self._meta)
+            txn.put(b"epoch", epoch.encode(), db=self._meta)
+            txn.put(b"sequence", str(sequence).encode(), db=self._meta)
+
+        number, done = self._writer.submit(write)
+        self._overlay.clear()
+        self._overlay_order.clear()
+        self._tail.clear()
+        self._emptied_by = number
+        self._epoch = epoch or None
+        self._sequence = int(sequence)
+        self._buckets = []
+        await done
+
+    async def adopt(self, epoch: Epoch, sequence: LogSequence) -> None:
+        assert epoch and sequence >= self._sequence, (epoch, sequence, self._sequence)
+
+        def write(txn: Txn) -> None:
+            txn.put(b"epoch", epoch.encode(), db=self._meta)
+            txn.put(b"sequence", str(sequence).encode(), db=self._meta)
+
+        self._epoch, self._sequence = epoch, int(sequence)
+        await self._submit(write)
+
+    async def set_buckets(self, buckets: Sequence[str]) -> None:
+        self._buckets = sorted(buckets)
+        await self._put_meta(b"buckets", pack_buckets(self._buckets))
+
+    async def put_fact(self, key: str, value: str) -> None:
+        self._facts[key] = value
+        await self._put_meta(b"fact:" + key.encode(), value.encode())
+
+    async def put_intent(self, intent: Intent) -> None:
+        self._intent_map[intent.intent_id] = intent
+        key, value = number_key(intent.intent_id), pack_intent(intent)
+        await self._submit(lambda txn: txn.put(key, value, db=self._intents))
+
+    async def drop_intent(self, intent_id: int) -> None:
+        self._intent_map.pop(intent_id, None)
+        await self._submit(lambda txn: txn.delete(number_key(intent_id), db=self._intents))
+
+    async def close(self) -> None:
+        """Commit what is queued and release the environment."""
+        await self._writer.close()
+        self._env.close()
+
+    # Inside ------------------------------------------------------------------------------------
+
+    def _submit(self, write: Write) -> asyncio.Future[None]:
+        return self._writer.submit(write)[1]
+
+    async def _put_meta(self, key: bytes, value: bytes) -> None:
+        await self._submit(lambda txn: txn.put(key, value, db=self._meta))
+
+    def _is_news(self, change: Change) -> bool:
+        """Only a replica can hold a record newer than the log it replays (fuzzy snapshot)."""
+        if self._keep_log:
+            return True
+        held = self.get(change.name)
+        return supersedes(change.sequence, held.sequence if held is not None else None)
+
+    def _bump(self, txn: Txn, gained: int) -> None:
+        count = int(txn.get(b"count", default=b"0", db=self._meta)) + gained
+        txn.put(b"count", str(count).encode(), db=self._meta)
+
+    def _finish_group(self, txn: Txn) -> None:
+        """Retention: drop log entries beyond the bound, oldest first."""
+        excess = txn.stat(self._log)["entries"] - self._log_entries_max
+        cursor = txn.cursor(self._log)
+        while excess > 0 and cursor.first():
+            cursor.delete()
+            excess -= 1
+
+    def _committed(self, number: int) -> None:
+        while self._overlay_order and self._overlay_order[0][0] <= number:
+            written, full = self._overlay_order.popleft()
+            held = self._overlay.get(full)
+            if held is not None and held[0] == written:
+                del self._overlay[full]
+        while self._tail and self._tail[0][0] <= number:
+            self._tail.popleft()
+        if self._emptied_by <= number:
+            self._emptied_by = 0
+        with self._writer.remap, self._env.begin() as txn:
+            self._count = int(txn.get(b"count", default=b"0", db=self._meta))
+
+
+class _WrongKind(FormatError):
+    """The state of a hub where a replica was expected, or the other way round: not ours to drop."""
+
+
+def _open_env(path: Path, keep_log: bool, map_bytes: int) -> lmdb.Environment:
+    what = f"namespace in {path}"
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        return lmdb.open(
+            str(path),
+            map_size=map_bytes,
+            max_dbs=8,
+            metasync=keep_log,
+            meminit=False,
+            max_readers=16,
+        )
+    except (lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.CorruptedError) as e:
+        raise FormatError(f"{what}: not an LMDB environment this version can read: {e}") from e
+    except (lmdb.Error, OSError) as e:
+        raise StoreUnavailable(f"{what}: {e}") from e
+
+
+def _free_name(path: Path) -> Path:
+    number = 1
+    while path.with_name(f"{path.name}.set-aside-{number}").exists():
+        number += 1
+    return path.with_name(f"{path.name}.set-aside-{number}")

@@ -1,0 +1,418 @@
+"""One suite for every ports.NamespaceStore: order, pages, the log, restarts, kill -9."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hubspoke.adapters.lmdb_namespace import LmdbNamespace
+from hubspoke.adapters.memory_namespace import MemoryNamespace
+from hubspoke.core.ids import Change, Epoch, LogSequence, ObjectEntry, ObjectName, Version
+from hubspoke.errors import FormatError, StoreUnavailable
+from hubspoke.ports import Intent, NamespaceRecord, NamespaceStore, Staged
+
+LONG = "x" * 495
+HOSTILE = [
+    "a", "a/", "a//b", "a/b", "/lead", "..", "../x", "a\x00b", "a\x01", "a b", "\u00e9", "e\u0301",
+    "\U0001f600", "\uffff", "\ud7ff", "\ufeff", "A", LONG, LONG + "yyyyyyy", LONG + "y" * 300,
+    LONG + "y" * 301, LONG + "\x00", LONG + "yyyyyy\x00" + "z" * 500, "x" * 1024,
+    "x" * 1023 + "y", "x" * 500, "x" * 501, "x" * 496, "x" * 497, "é" * 512,
+]  # fmt: skip
+
+
+def entry(tag: str, size: int = 1) -> ObjectEntry:
+    return ObjectEntry(Version(tag), size, f"etag-{tag}", 1_700_000_000_123_456_789, {"a": "ü"})
+
+
+def put(sequence: int, key: str, tag: str = "v", bucket: str = "b") -> Change:
+    return Change(LogSequence(sequence), ObjectName(bucket, key), entry(tag))
+
+
+def gone(sequence: int, key: str, bucket: str = "b") -> Change:
+    return Change(LogSequence(sequence), ObjectName(bucket, key), None)
+
+
+class Bench:
+    """A store, and a way to open what it left behind again."""
+
+    def __init__(self, reopen: Callable[[], NamespaceStore]) -> None:
+        self._reopen = reopen
+        self.store = reopen()
+
+    async def restart(self) -> NamespaceStore:
+        await self.store.close()
+        self.store = self._reopen()
+        return self.store
+
+
+def make_bench(kind: str, path: Path, *, keep_log: bool, log_entries_max: int = 1000) -> Bench:
+    if kind == "memory":
+        kept = MemoryNamespace(keep_log=keep_log, log_entries_max=log_entries_max)
+        return Bench(lambda: kept)
+    return Bench(
+        lambda: LmdbNamespace.open(
+            path, keep_log=keep_log, log_entries_max=log_entries_max, map_bytes=1 << 20
+        )
+    )
+
+
+@pytest.fixture(params=["memory", "lmdb"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+async def hub(kind: str, tmp_path: Path) -> AsyncIterator[Bench]:
+    bench = make_bench(kind, tmp_path / "ns", keep_log=True)
+    await bench.store.reset(Epoch("e1"), LogSequence(0))
+    yield bench
+    await bench.store.close()
+
+
+@pytest.fixture
+async def replica(kind: str, tmp_path: Path) -> AsyncIterator[Bench]:
+    bench = make_bench(kind, tmp_path / "ns", keep_log=False)
+    yield bench
+    await bench.store.close()
+
+
+async def test_a_change_is_visible_before_it_is_durable(hub: Bench) -> None:
+    task = asyncio.ensure_future(hub.store.apply([put(1, "a", "v1"), put(2, "b", "v2")]))
+    await asyncio.sleep(0)
+    record = hub.store.get(ObjectName("b", "a"))
+    assert record == NamespaceRecord(ObjectName("b", "a"), entry("v1"), LogSequence(1))
+    assert [r.name.key for r in hub.store.scan("b", limit=10)] == ["a", "b"]
+    assert hub.store.sequence == 2
+    assert hub.store.changes_after(LogSequence(0), 10) == [put(1, "a", "v1"), put(2, "b", "v2")]
+    await task
+    assert len(hub.store) == 2
+
+
+async def test_hostile_and_long_keys_are_found_and_ordered_by_their_bytes(hub: Bench) -> None:
+    assert len(set(HOSTILE)) == len(HOSTILE)
+    await hub.store.apply([put(i + 1, key, f"v{i}") for i, key in enumerate(HOSTILE)])
+    await hub.restart()
+    for i, key in enumerate(HOSTILE):
+        record = hub.store.get(ObjectName("b", key))
+        assert record is not None, key
+        assert (record.entry.version, record.name.key) == (f"v{i}", key)
+    expected = sorted(HOSTILE, key=lambda k: k.encode())
+    assert [r.name.key for r in hub.store.scan("b", limit=100)] == expected
+    assert len(hub.store) == len(HOSTILE)
+    assert hub.store.get(ObjectName("b", LONG + "y" * 299)) is None
+    assert hub.store.get(ObjectName("b", "x" * 900)) is None
+
+
+async def test_pages_cut_anywhere_hold_every_key_once(hub: Bench) -> None:
+    await hub.store.apply([put(i + 1, key) for i, key in enumerate(HOSTILE)])
+    expected = sorted(HOSTILE)
+    for limit in (1, 2, 7):
+        seen: list[str] = []
+        while page := hub.store.scan("b", after=seen[-1] if seen else "", limit=limit):
+            seen += [r.name.key for r in page]
+            assert len(page) <= limit
+        assert seen == expected
+    for prefix in ("a", "a/", "x", LONG, LONG + "y" * 20, "x" * 1000, "é", "zz"):
+        found = [r.name.key for r in hub.store.scan("b", prefix=prefix, limit=100)]
+        assert found == [k for k in expected if k.startswith(prefix)], prefix
+        for after in expected:
+            found = [r.name.key for r in hub.store.scan("b", prefix=prefix, after=after, limit=3)]
+            assert found == [k for k in expected if k.startswith(prefix) and k > after][:3]
+
+
+async def test_buckets_do_not_see_each_other(hub: Bench) -> None:
+    await hub.store.set_buckets(["b", "b-2", "a"])
+    await hub.store.apply([put(1, "k", bucket="b"), put(2, "k2", bucket="b-2")])
+    assert [r.name.key for r in hub.store.scan("b", limit=9)] == ["k"]
+    assert [r.name.key for r in hub.store.scan("b-2", limit=9)] == ["k2"]
+    assert hub.store.scan("a", limit=9) == []
+    assert hub.store.scan("nope", limit=9) == []
+    assert (await hub.restart()).buckets() == ["a", "b", "b-2"]
+
+
+async def test_a_change_with_an_empty_key_only_moves_the_sequence(hub: Bench) -> None:
+    await hub.store.apply([gone(1, "")])
+    assert (hub.store.sequence, len(hub.store)) == (1, 0)
+    assert hub.store.scan("b", limit=5) == []
+    assert hub.store.changes_after(LogSequence(0), 5) == [gone(1, "")]
+
+
+async def test_delete_and_overwrite_are_seen_at_once_and_after_a_restart(hub: Bench) -> None:
+    await hub.store.apply([put(1, "a", "v1"), put(2, "b", "v2"), put(3, LONG * 2, "v3")])
+    await hub.store.apply([put(4, "a", "v4"), gone(5, "b"), gone(6, LONG * 2), gone(7, "never")])
+    for _ in range(2):
+        assert [(r.name.key, r.entry.version) for r in hub.store.scan("b", limit=9)] == [
+            ("a", "v4")
+        ]
+        assert hub.store.get(ObjectName("b", "b")) is None
+        assert (len(hub.store), hub.store.sequence, hub.store.epoch) == (1, 7, "e1")
+        await hub.restart()
+
+
+async def test_the_log_reaches_back_to_its_bound_only(kind: str, tmp_path: Path) -> None:
+    bench = make_bench(kind, tmp_path / "ns", keep_log=True, log_entries_max=10)
+    await bench.store.reset(Epoch("e1"), LogSequence(100))
+    for i in range(25):
+        await bench.store.apply([put(101 + i, f"k{i}")])
+    for _ in range(2):
+        assert bench.store.changes_after(LogSequence(100), 50) is None
+        kept = bench.store.changes_after(LogSequence(115), 50)
+        assert kept is not None
+        assert [c.sequence for c in kept] == list(range(116, 126))
+        assert bench.store.changes_after(LogSequence(120), 2) == [put(121, "k20"), put(122, "k21")]
+        assert bench.store.changes_after(LogSequence(125), 2) == []
+        await bench.restart()
+    await bench.store.close()
+
+
+async def test_a_replica_keeps_no_log(replica: Bench) -> None:
+    await replica.store.reset(Epoch("e1"), LogSequence(4))
+    await replica.store.apply([put(5, "a")])
+    assert replica.store.changes_after(LogSequence(4), 5) is None
+    assert replica.store.changes_after(LogSequence(5), 5) == []
+
+
+async def test_a_snapshot_record_never_replaces_a_newer_one(replica: Bench) -> None:
+    def record(key: str, sequence: int) -> NamespaceRecord:
+        return NamespaceRecord(ObjectName("b", key), entry(f"v{sequence}"), LogSequence(sequence))
+
+    await replica.store.reset(Epoch(""), LogSequence(0))
+    await replica.store.load([record("a", 7), record("b", 3), record(LONG * 2, 8)])
+    await replica.store.load([record("a", 5), record("b", 4), record(LONG * 2, 2)])
+    assert replica.store.epoch is None
+    await replica.store.adopt(Epoch("e1"), LogSequence(5))
+    await replica.store.apply([put(6, "a", "old"), gone(7, LONG * 2), put(8, "c", "v8")])
+    for _ in range(2):
+        versions = {r.name.key: r.entry.version for r in replica.store.scan("b", limit=9)}
+        assert versions == {"a": "v7", "b": "v4", "c": "v8", LONG * 2: "v8"}
+        assert (replica.store.sequence, len(replica.store)) == (8, 4)
+        await replica.restart()
+
+
+async def test_an_unfinished_filling_is_known_after_a_restart(replica: Bench) -> None:
+    await replica.store.reset(Epoch("e1"), LogSequence(3))
+    await replica.store.reset(Epoch(""), LogSequence(0))
+    await replica.store.load([NamespaceRecord(ObjectName("b", "a"), entry("v"), LogSequence(1))])
+    assert (await replica.restart()).epoch is None
+
+
+async def test_reset_hides_everything_at_once(hub: Bench) -> None:
+    await hub.store.apply([put(1, "a"), put(2, "b")])
+    await hub.store.set_buckets(["b"])
+    task = asyncio.ensure_future(hub.store.reset(Epoch("e2"), LogSequence(50)))
+    await asyncio.sleep(0)
+    assert hub.store.get(ObjectName("b", "a")) is None
+    assert hub.store.scan("b", limit=5) == []
+    assert hub.store.changes_after(LogSequence(0), 5) is None
+    await asyncio.gather(task, hub.store.apply([put(51, "c")]))
+    assert [r.name.key for r in hub.store.scan("b", limit=5)] == ["c"]
+    await hub.restart()
+    assert (hub.store.epoch, hub.store.sequence, hub.store.buckets()) == ("e2", 51, [])
+    assert [r.name.key for r in hub.store.scan("b", limit=5)] == ["c"]
+
+
+async def test_intents_and_facts_survive_a_restart(hub: Bench) -> None:
+    name = ObjectName("b", "é")
+    staged = Staged(name, "tok", 9, "etag", {"content-type": "x"})
+    first = Intent(7, name, staged, Version("v0"))
+    second = Intent(8, ObjectName("b", "z"), None, None)
+    await asyncio.gather(hub.store.put_intent(first), hub.store.put_intent(second))
+    await hub.store.put_fact("term", "2.0")
+    assert (await hub.restart()).intents() == [first, second]
+    await hub.store.drop_intent(7)
+    await hub.store.drop_intent(7)
+    assert (await hub.restart()).intents() == [second]
+    assert (hub.store.fact("term"), hub.store.fact("other")) == ("2.0", None)
+
+
+async def test_many_concurrent_changes_all_arrive(hub: Bench) -> None:
+    await asyncio.gather(*(hub.store.apply([put(i, f"k{i:04}")]) for i in range(1, 501)))
+    assert [r.name.key for r in hub.store.scan("b", limit=999)] == [
+        f"k{i:04}" for i in range(1, 501)
+    ]
+    log = hub.store.changes_after(LogSequence(0), 999)
+    assert log is not None
+    assert [c.sequence for c in log] == list(range(1, 501))
+
+
+key_texts = st.one_of(
+    st.sampled_from(HOSTILE),
+    st.text(st.characters(codec="utf-8"), min_size=1, max_size=8),
+    st.builds(lambda n, s: "x" * n + s, st.integers(490, 1010), st.sampled_from(["", "a", "\0"])),
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    ops=st.lists(st.tuples(key_texts, st.booleans()), max_size=40),
+    pages=st.lists(st.tuples(key_texts, key_texts, st.integers(1, 5)), max_size=5),
+)
+def test_lmdb_answers_as_the_memory_store_does(
+    tmp_path_factory: pytest.TempPathFactory,
+    ops: list[tuple[str, bool]],
+    pages: list[tuple[str, str, int]],
+) -> None:
+    async def run() -> None:
+        path = tmp_path_factory.mktemp("ns")
+        bench = make_bench("lmdb", path, keep_log=True)
+        model = MemoryNamespace(keep_log=True)
+        await bench.store.reset(Epoch("e"), LogSequence(0))
+        await model.reset(Epoch("e"), LogSequence(0))
+        pending: list[Awaitable[None]] = []
+        for i, (key, keep) in enumerate(ops, 1):
+            change = put(i, key, f"v{i}") if keep else gone(i, key)
+            await model.apply([change])
+            pending.append(asyncio.ensure_future(bench.store.apply([change])))
+            await asyncio.sleep(0)
+            assert bench.store.scan("b", limit=100) == model.scan("b", limit=100)
+        await asyncio.gather(*pending)
+        await bench.restart()
+        assert len(bench.store) == len(model)
+        for prefix, after, limit in pages:
+            short = prefix[:2]
+            assert bench.store.scan("b", prefix=short, after=after, limit=limit) == model.scan(
+                "b", prefix=short, after=after, limit=limit
+            )
+        await bench.store.close()
+
+    asyncio.run(run())
+
+
+WRITER = textwrap.dedent(
+    """
+    import asyncio, sys
+    from pathlib import Path
+    sys.path.insert(0, sys.argv[3])
+    from hubspoke.adapters.lmdb_namespace import LmdbNamespace
+    from hubspoke.core.ids import *
+
+    async def main():
+        keep_log = sys.argv[2] == "hub"
+        ns = LmdbNamespace.open(Path(sys.argv[1]), keep_log=keep_log, map_bytes=1 << 20)
+        if ns.epoch is None:
+            await ns.reset(Epoch("e1"), LogSequence(0))
+        while True:
+            n = ns.sequence + 1
+            batch = []
+            for i in range(n, n + 3):
+                entry = ObjectEntry(Version(f"v{i}"), i, "e", 0, {})
+                batch.append(Change(LogSequence(i), ObjectName("b", f"k{i % 50:03}" * 130), entry))
+            await ns.apply(batch)
+            print(ns.sequence, flush=True)
+
+    asyncio.run(main())
+    """
+)
+
+
+@pytest.mark.parametrize("kind", ["hub", "replica"])
+async def test_kill_9_loses_nothing_awaited_and_tears_nothing(kind: str, tmp_path: Path) -> None:
+    path, floor = tmp_path / "ns", 0
+    for round_ in range(4):
+        child = subprocess.Popen(  # noqa: ASYNC220 - the child is to be killed, not awaited
+            [sys.executable, "-c", WRITER, str(path), kind, os.getcwd()], stdout=subprocess.PIPE
+        )
+        assert child.stdout is not None
+        for _ in range(5 + 17 * round_):
+            floor = int(child.stdout.readline())
+        os.kill(child.pid, signal.SIGKILL)
+        rest = child.stdout.read().split()
+        child.stdout.close()
+        child.wait(10)
+        if rest and rest[-1].isdigit() and len(rest) > 1:
+            floor = int(rest[-2])
+        store = LmdbNamespace.open(path, keep_log=kind == "hub")
+        assert store.epoch == "e1"
+        assert store.sequence >= floor
+        assert store.sequence % 3 == 0  # a change list is one unit
+        last = {}
+        for i in range(1, store.sequence + 1):
+            last[f"k{i % 50:03}" * 130] = i
+        records = store.scan("b", limit=1000)
+        assert {r.name.key: r.sequence for r in records} == last
+        assert all(r.entry.version == f"v{r.sequence}" for r in records)
+        assert len(store) == len(last)
+        floor = store.sequence
+        await store.close()
+
+
+async def test_a_map_that_is_full_grows(tmp_path: Path) -> None:
+    store = LmdbNamespace.open(tmp_path / "ns", keep_log=True, map_bytes=256 << 10)
+    await store.reset(Epoch("e"), LogSequence(0))
+    n = 0
+    for _ in range(10):
+        batch = [put(n + i, f"{n + i:05}" * 40) for i in range(1, 501)]
+        n += 500
+        await store.apply(batch)
+        assert len(store.scan("b", limit=10_000)) == n
+    await store.close()
+
+
+async def test_unknown_format_is_refused_at_the_hub_and_set_aside_at_a_spoke(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for keep_log in (True, False):
+        path = tmp_path / f"ns-{keep_log}"
+        store = LmdbNamespace.open(path, keep_log=keep_log)
+        await store.reset(Epoch("e"), LogSequence(9))
+        meta = store._meta
+        store._writer.submit(lambda txn, meta=meta: txn.put(b"format", b"99", db=meta))  # type: ignore[misc]
+        await store.close()
+        if keep_log:
+            with pytest.raises(FormatError, match="format b'99'"):
+                LmdbNamespace.open(path, keep_log=True)
+        else:
+            again = LmdbNamespace.open(path, keep_log=False)
+            assert (again.epoch, again.sequence) == (None, 0)
+            await again.close()
+            assert (tmp_path / "ns-False.set-aside-1").is_dir()
+    assert "set aside" in caplog.text
+
+
+async def test_garbage_is_refused_at_the_hub_and_set_aside_at_a_spoke(tmp_path: Path) -> None:
+    for keep_log in (True, False):
+        path = tmp_path / f"ns-{keep_log}"
+        path.mkdir()
+        (path / "data.mdb").write_bytes(b"not a database " * 4096)
+        if keep_log:
+            with pytest.raises(FormatError):
+                LmdbNamespace.open(path, keep_log=True)
+        else:
+            store = LmdbNamespace.open(path, keep_log=False)
+            assert store.epoch is None
+            await store.close()
+
+
+async def test_hub_state_is_never_taken_for_a_replica(tmp_path: Path) -> None:
+    store = LmdbNamespace.open(tmp_path / "ns", keep_log=True)
+    await store.reset(Epoch("e"), LogSequence(9))
+    await store.close()
+    with pytest.raises(FormatError, match="state of a hub"):
+        LmdbNamespace.open(tmp_path / "ns", keep_log=False)
+    again = LmdbNamespace.open(tmp_path / "ns", keep_log=True)
+    assert again.sequence == 9
+    await again.close()
+
+
+async def test_a_failed_write_is_reported_to_every_later_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(_: object) -> None:
+        raise OSError("disk is gone")
+
+    store = LmdbNamespace.open(tmp_path / "ns", keep_log=True)
+    await store.reset(Epoch("e"), LogSequence(0))
+    _, failing = store._writer.submit(broken)
+    with pytest.raises(StoreUnavailable, match="disk is gone"):
+        await failing
+    with pytest.raises(StoreUnavailable, match="earlier write failed"):
+        await store.apply([put(1, "a")])
+    await store.close()
