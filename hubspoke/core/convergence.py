@@ -10,6 +10,7 @@ and forgotten.
 from array import array
 from collections import deque
 from dataclasses import dataclass
+from typing import NamedTuple
 
 WINDOW_READS = 1_000  # INTERFACE: windows of 1,000 reads
 THRESHOLD = 0.94  # the hit ratio the design's sources claim; below it a job notices
@@ -18,8 +19,7 @@ WINDOWS_TAIL = 500
 RELEARNED_MAX = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(NamedTuple):
     """reads: in this window, always WINDOW_READS; latencies in milliseconds."""
 
     reads: int

@@ -64,7 +64,7 @@ class JobMeters:
         now: float,
         reads: tuple[int, int],
         idle_max_s: float = 3600.0,
-    ) -> None:
+    ) -> Job:
         """Add one post; all amounts are >= 0. reads: (hits, requests) of the spoke so far.
 
         Raises Overloaded when JOBS_MAX others have posted within `idle_max_s`.
@@ -79,6 +79,7 @@ class JobMeters:
         job.posted_at = now
         job.reads_last = reads
         self._jobs[name] = job  # at the end: the dict is in order of the last post
+        return job
 
     def jobs(self) -> list[Job]:
         """By name."""

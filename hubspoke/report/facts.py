@@ -4,7 +4,7 @@ Plain values, read once, so that the report never sees a counter move while it i
 value that is not known is None; the report shows it as null and never as a made-up 0.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
@@ -85,3 +85,7 @@ class HubFacts:
     requests: dict[str, int]
     sent_bytes: int
     received_bytes: int
+
+    def document(self) -> dict[str, Any]:
+        """As `/v1/status` shows it."""
+        return asdict(self)

@@ -52,7 +52,7 @@ def build_report(
         "reads": _reads(ledger),
         # No mount yet, so no kernel answers reads behind the spoke's back.
         "kernel": dict.fromkeys(("passthrough_opens", "passthrough_bytes_opened", "cached_opens")),
-        "jobs": [_job(job) for job in jobs],
+        "jobs": [job_section(job) for job in jobs],
         "prefetch": _prefetch(ledger, facts),
         "misses_by_cause": dict(ledger.misses_by_cause),
         "convergence": _convergence(ledger),
@@ -107,7 +107,8 @@ def _reads(ledger: Ledger) -> dict[str, Any]:
     }
 
 
-def _job(job: Job) -> dict[str, Any]:
+def job_section(job: Job) -> dict[str, Any]:
+    """One entry of `jobs`: the rates, and the sums they come from."""
     return {
         "name": job.name,
         "utilisation": job.utilisation(),
@@ -142,7 +143,7 @@ def _convergence(ledger: Ledger) -> dict[str, Any]:
         "reads_to_threshold": None if held is None else held.reads,
         "bytes_to_threshold": None if held is None else held.bytes,
         "seconds_to_threshold": None if held is None or first is None else held.at - first,
-        "windows": [asdict(window) for window in convergence.windows()],
+        "windows": [window._asdict() for window in convergence.windows()],
         "windows_forgotten": convergence.windows_forgotten,
         "relearned": _relearned(convergence, ledger),
     }

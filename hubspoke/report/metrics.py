@@ -1,0 +1,205 @@
+"""The Prometheus catalogue: every metric of a spoke and of a hub, one line each.
+
+Decides names, units and help; the values are read from the report and the facts when Prometheus
+asks, so that /metrics and /v1/report can never disagree. Base units, `_total` on counters; a
+value that is null in the report has no sample.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from hubspoke.core.ids import ReadState
+from hubspoke.core.ledger import LatencyHistogram
+from hubspoke.report.facts import HubFacts
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+# 100 us to 50 s: from a hit on NVMe to a read that waited for a hub to come back.
+LATENCY_BOUNDS_S = tuple(round(m * 10.0**e, 6) for e in range(-4, 2) for m in (1, 2.5, 5))
+
+
+class Row(NamedTuple):
+    """One metric. path: where the value stands in the report, dotted. label: the label's name
+    when the value there is an object of values; keys: which of its entries, all if empty."""
+
+    name: str  # without the prefix and `_total`
+    kind: str  # counter or gauge
+    path: str
+    help: str
+    label: str = ""
+    keys: tuple[tuple[str, str], ...] = ()  # (key in the report, label value)
+    scale: float = 1.0
+
+
+_STATES = tuple((f"{state.value}_requests", state.value) for state in ReadState)
+
+SPOKE_METRICS = (
+    Row("read_requests", "counter", "reads", "Object reads by state on arrival.", "state", _STATES),
+    Row("read_stale_requests", "counter", "reads.stale_requests", "Reads answered with an age."),
+    Row("read_bytes", "counter", "reads.bytes", "Bytes answered to readers."),
+    Row("read_missed_bytes", "counter", "reads.missed_bytes", "Bytes not local when needed."),
+    Row("read_wait_seconds", "counter", "reads.wait_seconds", "Time that reads waited for bytes."),
+    Row("read_unique_bytes", "counter", "wan.unique_bytes", "Union of the pages readers asked."),
+    Row("misses", "counter", "misses_by_cause", "Late reads and misses by cause.", "cause"),
+    Row("prefetch_issued_bytes", "counter", "prefetch.issued_bytes", "Asked for in advance."),
+    Row("prefetch_used_bytes", "counter", "prefetch.used_bytes", "Prefetched, then read."),
+    Row("prefetch_wasted_bytes", "counter", "prefetch.wasted_bytes", "Prefetched, then dropped."),
+    Row("prefetch_in_flight_bytes", "gauge", "prefetch.in_flight_bytes", "On their way now."),
+    Row("wan_received_bytes", "counter", "wan.by_class", "From the hub by class.", "class"),
+    Row("wan_socket_received_bytes", "counter", "wan.received_bytes", "Read from hub sockets."),
+    Row("wan_socket_sent_bytes", "counter", "wan.sent_bytes", "Written to hub sockets."),
+    Row("wan_retransmitted_bytes", "counter", "wan.retransmitted_bytes", "Sent again (TCP_INFO)."),
+    Row("wan_payload_bytes", "counter", "wan.payload_bytes", "Object bytes after decoding."),
+    Row("wan_rtt_seconds", "gauge", "wan.rtt_ms", "Round trip to the hub.", scale=1e-3),
+    Row(
+        "wan_bandwidth_bytes_per_second",
+        "gauge",
+        "wan.bandwidth_bytes_per_second",
+        "Bottleneck rate as estimated.",
+    ),
+    Row("cost_usd", "gauge", "cost.usd", "WAN traffic since the reset, in money."),
+    Row("cost_saved_usd", "gauge", "cost.saved_usd", "Against remote reads without a cache."),
+    Row("cache_bytes", "gauge", "cache.bytes", "Bytes that lie in the cache."),
+    Row("cache_capacity_bytes", "gauge", "cache.capacity_bytes", "The cache's hard limit."),
+    Row("cache_objects", "gauge", "cache.objects", "Object versions with a page present."),
+    Row("cache_blocks", "gauge", "cache.blocks", "Blocks with a page present."),
+    Row("cache_evicted_bytes", "counter", "cache.evicted_bytes", "Dropped to make room."),
+    Row("cache_flash_written_bytes", "counter", "cache.flash_written_bytes", "Written to disk."),
+    Row("cache_corrupt_blocks", "counter", "cache.corrupt_blocks", "Failed their digest."),
+    Row("metadata_sequence", "gauge", "metadata.sequence", "Last change the replica applied."),
+    Row("metadata_hub_sequence", "gauge", "metadata.hub_sequence", "Last change at the hub."),
+    Row("metadata_entries", "gauge", "metadata.entries", "Objects in the replica."),
+    Row("metadata_lag_seconds", "gauge", "metadata.lag_seconds", "Age of the last word."),
+    Row("metadata_staleness_seconds", "gauge", "metadata.staleness_seconds", "Without lease."),
+    Row("convergence_reads", "gauge", "convergence.reads_to_threshold", "Reads before warm."),
+)
+
+JOB_METRICS = (
+    Row("job_utilisation", "gauge", "utilisation", "compute / (compute + wait)."),
+    Row("job_samples", "counter", "samples", "Samples as posted by the job."),
+    Row("job_compute_seconds", "counter", "compute_seconds", "Compute as posted by the job."),
+    Row("job_wait_seconds", "counter", "wait_seconds", "Waiting as posted by the job."),
+)
+
+HUB_METRICS = (
+    Row("hub_objects", "gauge", "objects", "Objects in the namespace."),
+    Row("hub_sequence", "gauge", "sequence", "Last change in the log."),
+    Row("hub_spokes", "gauge", "spokes", "Spokes that follow the feed."),
+    Row("hub_requests", "counter", "requests", "Requests by operation.", "operation"),
+    Row("hub_sent_bytes", "counter", "sent_bytes", "Object bytes to spokes and clients."),
+    Row("hub_received_bytes", "counter", "received_bytes", "Object bytes from writers."),
+)
+
+
+def _value(document: Mapping[str, Any], path: str) -> Any:
+    value: Any = document
+    for key in path.split("."):
+        value = value[key]
+    return value
+
+
+def _family(row: Row, labels: list[str]) -> CounterMetricFamily | GaugeMetricFamily:
+    kind = CounterMetricFamily if row.kind == "counter" else GaugeMetricFamily
+    return kind(f"hubspoke_{row.name}", row.help, labels=labels)
+
+
+def _metric(row: Row, document: Mapping[str, Any]) -> Metric:
+    value = _value(document, row.path)
+    if not row.label:
+        family = _family(row, [])
+        if value is not None:
+            family.add_metric([], value * row.scale)
+        return family
+    family = _family(row, [row.label])
+    for key, label in row.keys or tuple((key, key) for key in value):
+        if value[key] is not None:
+            family.add_metric([label], value[key])
+    return family
+
+
+def _job_metrics(jobs: Iterable[Mapping[str, Any]]) -> Iterable[Metric]:
+    for row in JOB_METRICS:
+        family = _family(row, ["job"])
+        for job in jobs:
+            if job[row.path] is not None:
+                family.add_metric([job["name"]], job[row.path])
+        yield family
+
+
+def _latency(latency: Mapping[ReadState, LatencyHistogram]) -> Metric:
+    family = HistogramMetricFamily(
+        "hubspoke_read_latency_seconds",
+        "Arrival of a read to its last byte, by state.",
+        labels=["state"],
+    )
+    for state, histogram in latency.items():
+        buckets = [(str(le), float(n)) for le, n in histogram.cumulative(LATENCY_BOUNDS_S)]
+        buckets.append(("+Inf", float(histogram.count)))
+        family.add_metric([state.value], buckets, sum_value=histogram.sum_s)
+    return family
+
+
+class _Collector(Collector):
+    def __init__(self, collect: Callable[[], Iterable[Metric]]) -> None:
+        self._collect = collect
+
+    def collect(self) -> Iterable[Metric]:
+        return self._collect()
+
+
+def _render(metrics: Callable[[], Iterable[Metric]]) -> bytes:
+    """The text format; a registry of its own, because two processes' metrics never mix."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collector(metrics))
+    return generate_latest(registry)
+
+
+def spoke_metrics(
+    report: Mapping[str, Any], latency: Mapping[ReadState, LatencyHistogram], ready: bool
+) -> bytes:
+    """The spoke's /metrics from its report of the same moment."""
+
+    def metrics() -> Iterable[Metric]:
+        info = GaugeMetricFamily("hubspoke_spoke_info", "1.", labels=["spoke", "region", "model"])
+        info.add_metric([report["spoke"], report["region"] or "", report["model"]], 1)
+        yield info
+        yield GaugeMetricFamily("hubspoke_ready", "1 when /readyz is 200.", value=float(ready))
+        lease = GaugeMetricFamily("hubspoke_metadata_lease_valid", "1 under a valid lease.")
+        lease.add_metric([], float(report["metadata"]["lease"] == "valid"))
+        yield lease
+        for row in SPOKE_METRICS:
+            yield _metric(row, report)
+        yield from _job_metrics(report["jobs"])
+        yield _latency(latency)
+
+    return _render(metrics)
+
+
+def hub_metrics(facts: HubFacts, ready: bool) -> bytes:
+    """The hub's /metrics."""
+    document = {
+        "objects": facts.objects,
+        "sequence": facts.sequence,
+        "spokes": len(facts.spokes),
+        "requests": facts.requests,
+        "sent_bytes": facts.sent_bytes,
+        "received_bytes": facts.received_bytes,
+    }
+
+    def metrics() -> Iterable[Metric]:
+        info = GaugeMetricFamily("hubspoke_hub_info", "1.", labels=["region", "epoch"])
+        info.add_metric([facts.region, facts.epoch], 1)
+        yield info
+        yield GaugeMetricFamily("hubspoke_ready", "1 when /readyz is 200.", value=float(ready))
+        for row in HUB_METRICS:
+            yield _metric(row, document)
+
+    return _render(metrics)
