@@ -4,10 +4,12 @@ Every port has an adapter in adapters/memory.py, and one contract suite in tests
 all adapters pass. Methods that may block are `async`; the others answer at once from memory.
 """
 
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from hubspoke.core.cache import StoredFrame
+from hubspoke.core.generators.candidates import Candidate
 from hubspoke.core.ids import (
     Change,
     Epoch,
@@ -17,6 +19,8 @@ from hubspoke.core.ids import (
     ReadState,
     Version,
 )
+from hubspoke.errors import HubSpokeError
+from hubspoke.wire import FetchRequest, FrameHeader, LeaseReply, LeaseRequest, Message
 
 
 class Clock(Protocol):
@@ -169,6 +173,81 @@ class NamespaceStore(Protocol):
     async def drop_intent(self, intent_id: int) -> None: ...
     def intents(self) -> list[Intent]: ...
     async def close(self) -> None: ...
+
+
+@dataclass(slots=True)
+class IndexedObject:
+    """A cached object found at start; its frames are unverified."""
+
+    number: int
+    name: ObjectName
+    version: Version
+    size: int
+    frames: list[StoredFrame] = field(default_factory=list)
+
+
+class BlockStore(Protocol):
+    """Bytes of cached objects on local disks. Methods may block and raise OSError; all but
+    `load` and `close` may be called from several threads."""
+
+    def load(self) -> list[IndexedObject]: ...  # raises ConfigError
+    def create(self, number: int, name: ObjectName, version: Version, size: int) -> None: ...
+    def write(self, number: int, offset: int, data: bytes, digest: int) -> None: ...
+    def read(self, number: int, offset: int, length: int) -> bytes: ...
+    def read_now(self, number: int, offset: int, length: int) -> bytes | None:
+        """The bytes if no disk has to be waited for, else None."""
+        ...
+
+    def punch(self, number: int, offset: int, length: int) -> None: ...
+    def drop(self, number: int) -> None: ...
+    def flush(self) -> None: ...  # what was written is in the index
+    @property
+    def written_bytes(self) -> int: ...
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LinkCounters:
+    """Bytes of all hub connections since the start, as the kernel counted them.
+
+    by_class: received bytes by TrafficClass value. retransmitted: sent again by this side.
+    """
+
+    received: int
+    sent: int
+    retransmitted: int
+    received_by_class: dict[str, int]
+
+
+class HubLink(Protocol):
+    """The spoke's connections to its hub. Errors: HubUnavailable, DeadlineExceeded, FormatError."""
+
+    url: str
+
+    async def fetch(
+        self,
+        lane: int,
+        request: FetchRequest,
+        on_frame: Callable[[FrameHeader, bytes], Awaitable[None]],
+        on_range: Callable[[int, HubSpokeError | None], None],
+    ) -> None:
+        """Send one request; on_frame(header, data) for each data frame, its digest not yet
+        checked; on_range(range, error) when a range has ended. Raises if the stream breaks."""
+        ...
+
+    async def lease(self, request: LeaseRequest) -> LeaseReply: ...
+    def feed(self, epoch: str, after: int) -> AsyncIterator[Message]: ...
+    def snapshot(self) -> AsyncIterator[Message]: ...
+    def counters(self) -> LinkCounters: ...
+    async def close(self) -> None: ...
+
+
+class Ranker(Protocol):
+    """Probabilities that candidates are read before they would be evicted."""
+
+    name: str
+
+    def score(self, candidates: Sequence[Candidate]) -> Sequence[float]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,49 @@
+"""What a generator proposes, and what it may look at."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from hubspoke.core.ids import ObjectEntry, ObjectName
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Bytes that may be read soon.
+
+    use_in_s: seconds until the first of them is needed. evidence: how often the rule behind it
+    was seen to hold for this stream; the ranker turns it into a probability.
+    """
+
+    source: str  # the generator's name
+    stream_id: int
+    name: ObjectName
+    entry: ObjectEntry | None  # None: the stream's own object
+    offset: int
+    length: int
+    use_in_s: float
+    evidence: int
+
+
+class Listing(Protocol):
+    """The namespace as a generator sees it: names in listing order."""
+
+    def following(self, name: ObjectName, limit: int) -> list[tuple[ObjectName, ObjectEntry]]:
+        """At most `limit` objects after `name` in the same folder (up to the last slash)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DepthConfig:
+    # A fetch takes a round trip to start, about one more through a cold window, and the lane it
+    # wants may be busy for a third; x1.5 for the noise of a shared machine.
+    round_trips: float = 3.0
+    margin: float = 1.5
+    jitter_s: float = 0.05
+    rtt_s_default: float = 0.1  # until the first lease round trip has been timed
+    floor_bytes: int = 1 << 20
+    ceiling_bytes: int = 256 << 20
+    boost_max: float = 8.0
+
+    def hide_s(self, rtt_s: float | None) -> float:
+        rtt = self.rtt_s_default if rtt_s is None else rtt_s
+        return (rtt * self.round_trips + self.jitter_s) * self.margin

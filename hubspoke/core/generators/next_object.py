@@ -1,0 +1,138 @@
+"""Next object: when a file ends, the next one in listing order follows; small files in a row.
+
+Assumes: loaders sort their files by name, so the listing is the order. Two forms:
+- the tail of a dense stream flows over into the next object of the folder, before the end is
+  reached; a stream that was entered this way carries pattern, rate and boost on;
+- a folder whose objects are opened one after the other (by any number of workers, in any order
+  inside a window) is a sequential stream of whole objects.
+Does not hold for shuffled file lists; then the second form sees openings far apart and is silent.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from hubspoke.core.generators.candidates import Candidate, Listing
+from hubspoke.core.ids import ObjectEntry, ObjectName
+from hubspoke.core.streams import RateMeter, Stream
+
+SPREAD_MAX = 64  # objects: openings further apart are not one walk
+DENSITY_MIN = 0.3
+OPENINGS_MIN = 4
+OBJECTS_AHEAD_MAX = 512
+FOLDERS_MAX = 1_024
+WHOLE_BYTES_MAX = 4 << 20  # of an object opened in a walk, at most this much in advance
+
+
+def overflow(s: Stream, beyond: int, listing: Listing, hide_s: float) -> list[Candidate]:
+    """The first `beyond` bytes after the end of the stream's object, in the objects after it."""
+    found: list[Candidate] = []
+    for name, entry in listing.following(s.obj.name, 8):
+        if beyond <= 0:
+            break
+        n = min(beyond, entry.size)
+        beyond -= n
+        if n:
+            found.append(
+                Candidate("next_object", s.stream_id, name, entry, 0, n, hide_s, 1 + s.chained)
+            )
+    return found
+
+
+@dataclass(slots=True)
+class Walk:
+    """Openings in one folder, by their place in the listing."""
+
+    names: list[ObjectName]
+    entries: list[ObjectEntry]
+    place: dict[ObjectName, int]
+    rate: RateMeter
+    recent: deque[int] = field(default_factory=lambda: deque(maxlen=32))
+    frontier: int = 0
+    planned: int = 0
+
+    @property
+    def dense(self) -> bool:
+        if len(self.recent) < OPENINGS_MIN:
+            return False
+        spread = max(self.recent) - min(self.recent) + 1
+        return spread <= SPREAD_MAX * 2 and len(set(self.recent)) / spread >= DENSITY_MIN
+
+
+class Walks:
+    """The second form: which folders are walked in listing order."""
+
+    def __init__(self) -> None:
+        self._folders: dict[tuple[str, str], Walk] = {}
+
+    def opened(
+        self,
+        name: ObjectName,
+        entry_size: int,
+        listing: Listing,
+        now: float,
+        hide_s: float,
+        floor_bytes: int,
+    ) -> list[Candidate]:
+        """An object was opened (its first access of a stream); returns what follows it."""
+        folder = (name.bucket, name.key[: name.key.rfind("/") + 1])
+        walk = self._folders.pop(folder, None)
+        if walk is None or name not in walk.place:
+            walk = self._anchor(name, listing, now, walk)
+        self._folders[folder] = walk
+        if len(self._folders) > FOLDERS_MAX:
+            del self._folders[next(iter(self._folders))]
+        at = walk.place[name]
+        walk.recent.append(at)
+        walk.frontier = max(walk.frontier, at)
+        walk.rate.add(entry_size, now)
+        if not walk.dense:
+            return []
+        return self._ahead(walk, listing, now, hide_s, floor_bytes)
+
+    def _anchor(self, name: ObjectName, listing: Listing, now: float, before: Walk | None) -> Walk:
+        following = listing.following(name, OBJECTS_AHEAD_MAX)
+        names = [name, *(n for n, _ in following)]
+        # Only the objects that follow are ever proposed, so the opened one needs no entry.
+        entries = [e for _, e in following]
+        rate = before.rate if before is not None else RateMeter(now)
+        return Walk(names, entries, {n: i for i, n in enumerate(names)}, rate)
+
+    def _ahead(
+        self, walk: Walk, listing: Listing, now: float, hide_s: float, floor_bytes: int
+    ) -> list[Candidate]:
+        if walk.frontier + SPREAD_MAX >= len(walk.names):
+            self._extend(walk, listing)
+        want = max(walk.rate.per_second(now) * hide_s, floor_bytes)
+        found: list[Candidate] = []
+        i, ahead = walk.frontier + 1, 0.0
+        while i < len(walk.names) and ahead < want:
+            entry = walk.entries[i - 1]
+            n = min(entry.size, WHOLE_BYTES_MAX)
+            ahead += n
+            if i > walk.planned and n:
+                found.append(
+                    Candidate(
+                        "next_object", 0, walk.names[i], entry, 0, n, hide_s, len(walk.recent)
+                    )
+                )
+                walk.planned = i
+            i += 1
+        return found
+
+    def _extend(self, walk: Walk, listing: Listing) -> None:
+        following = listing.following(walk.names[-1], OBJECTS_AHEAD_MAX)
+        for name, entry in following:
+            walk.place[name] = len(walk.names)
+            walk.names.append(name)
+            walk.entries.append(entry)
+        cut = walk.frontier - 4 * SPREAD_MAX
+        if cut <= OBJECTS_AHEAD_MAX:
+            return
+        # Forget what lies far behind, so that a walk over a million objects stays small.
+        walk.names, walk.entries = walk.names[cut:], walk.entries[cut:]
+        walk.place = {n: i for i, n in enumerate(walk.names)}
+        walk.frontier -= cut
+        walk.planned -= cut
+        recent = [i - cut for i in walk.recent if i >= cut]
+        walk.recent.clear()
+        walk.recent.extend(recent)

@@ -1,0 +1,55 @@
+"""Strided: each client jumps by the same distance, and the gaps stay unread.
+
+Assumes: a client's next runs start where its last ones did plus the jump, with the same length.
+Used only where the stream as a whole is not dense: workers whose strides interleave without a
+gap are one sequential stream (sequential.py), which needs no client identity and so survives
+connection pools that deal requests to any connection.
+"""
+
+import math
+
+from hubspoke.core.generators.candidates import Candidate
+from hubspoke.core.ids import PAGE_BYTES
+from hubspoke.core.streams import Cursor, Stream
+
+CONFIRMED_MIN = 2  # equal jumps in a row before a stride is believed
+RUNS_AHEAD_MIN = 2
+BYTES_AHEAD_MAX = 8 << 20  # per client
+
+
+def propose(s: Stream, hide_s: float) -> list[Candidate]:
+    """The coming runs of every client whose jumps have been equal."""
+    found: list[Candidate] = []
+    for cursor in s.clients.values():
+        if cursor.confirmed >= CONFIRMED_MIN and cursor.jump:
+            found += _runs(s, cursor, hide_s)
+    s.hide_bytes = max(s.hide_bytes, sum(c.length for c in found))
+    return found
+
+
+def _runs(s: Stream, cursor: Cursor, hide_s: float) -> list[Candidate]:
+    length = cursor.last_run_length
+    period = max(cursor.period_s, 1e-3)
+    count = max(RUNS_AHEAD_MIN, math.ceil(hide_s * s.boost / period))
+    count = min(count, max(1, BYTES_AHEAD_MAX // length))
+    found = []
+    for k in range(count + 1):
+        # k = 0 is the rest of the run the client is in.
+        start = cursor.run_end if k == 0 else cursor.run_start + k * cursor.jump
+        end = min(cursor.run_start + k * cursor.jump + length, s.obj.size)
+        first = max(0, start) // PAGE_BYTES * PAGE_BYTES
+        if start < 0 or end <= first:
+            continue
+        found.append(
+            Candidate(
+                "strided",
+                s.stream_id,
+                s.obj.name,
+                None,
+                first,
+                end - first,
+                k * period,
+                cursor.confirmed,
+            )
+        )
+    return found

@@ -1,0 +1,92 @@
+"""A model of the path to the hub: round trip, rate, and how much each connection may carry.
+
+Every connection ("lane") starts with TCP's initial window and grows as bytes are delivered; the
+kernel does the real congestion control, this model only decides how much one request should ask
+for, so that a request on a cold connection is not given a megabyte that would crawl through
+slow start while others wait.
+"""
+
+from dataclasses import dataclass
+
+INITIAL_WINDOW_BYTES = 14_600  # 10 segments of 1,460 bytes, RFC 6928
+IDLE_RESET_S = 0.25  # kernels forget the window after one retransmission timeout (RFC 2861)
+
+
+@dataclass(frozen=True, slots=True)
+class PacingConfig:
+    # 16 lanes x 14.6 kB = 234 kB in the first round trip of a cold start; more lanes cost a
+    # process-wide file descriptor each and no longer help at 60 ms (bench/reference_job.py).
+    lanes: int = 16
+    # Kept free of prefetches, so that a demand never waits for a lane behind one.
+    demand_lanes: int = 4
+    # The kernel's default tcp_wmem lets one connection have 4 MiB under way.
+    window_bytes_max: int = 4 << 20
+    # One request should last about two windows: shorter ones leave the lane idle for a round
+    # trip each, longer ones make the tail wait for one slow lane.
+    windows_per_request: int = 2
+    request_bytes_min: int = 256 << 10
+    request_bytes_max: int = 16 << 20
+
+
+@dataclass(slots=True)
+class Lane:
+    """One kept connection. window: bytes that are believed to travel in one round trip."""
+
+    index: int
+    busy: bool = False
+    prefetch: bool = False
+    window: float = INITIAL_WINDOW_BYTES
+    last_used: float = float("-inf")
+
+    def budget(self, config: PacingConfig, now: float) -> int:
+        """Bytes the next request on this lane should carry."""
+        if now - self.last_used > IDLE_RESET_S:
+            self.window = INITIAL_WINDOW_BYTES
+        wanted = int(self.window) * config.windows_per_request
+        return min(max(wanted, config.request_bytes_min), config.request_bytes_max)
+
+    def delivered(self, config: PacingConfig, bytes_: int, now: float) -> None:
+        """Slow start: the window grows by what was acknowledged."""
+        self.window = min(self.window + bytes_, config.window_bytes_max)
+        self.last_used = now
+
+
+class PathModel:
+    """Minimum round trip and delivered rate, over all lanes together.
+
+    Source: BBR's two filters (Cardwell et al., ACM Queue 2016), on requests instead of packets:
+    the minimum of the round trips, the maximum of the recent delivery rates.
+    """
+
+    RATE_WINDOW_S = 10.0
+    SAMPLE_S = 0.05
+
+    def __init__(self) -> None:
+        self.rtt_s: float | None = None
+        self._rates: list[tuple[float, float]] = []  # (time, bytes/s), rates decreasing
+        self._sample_start: float | None = None
+        self._sample_bytes = 0
+
+    def round_trip(self, seconds: float) -> None:
+        if seconds > 0 and (self.rtt_s is None or seconds < self.rtt_s):
+            self.rtt_s = seconds
+
+    def delivered(self, bytes_: int, now: float) -> None:
+        """Payload bytes came in; rates are sampled over at least 50 ms of delivery."""
+        start = self._sample_start
+        if start is None or now - start > 20 * self.SAMPLE_S:
+            self._sample_start, self._sample_bytes = now, 0
+            return
+        self._sample_bytes += bytes_
+        if now - start >= self.SAMPLE_S:
+            rate = self._sample_bytes / (now - start)
+            while self._rates and self._rates[-1][1] <= rate:
+                self._rates.pop()
+            self._rates.append((now, rate))
+            self._sample_start, self._sample_bytes = now, 0
+
+    def rate(self, now: float) -> float | None:
+        """Bytes per second the path has recently delivered; None before the first sample."""
+        while len(self._rates) > 1 and now - self._rates[0][0] > self.RATE_WINDOW_S:
+            del self._rates[0]
+        return self._rates[0][1] if self._rates else None

@@ -1,0 +1,56 @@
+"""Which candidates are fetched, by when.
+
+A candidate is fetched if it is likely enough to be read; generators already bound what they
+propose by what hides the latency, so the plan only guards the whole: what is queued and flying
+for prefetch together stays below a share of the cache, most likely first.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hubspoke.core.generators.candidates import Candidate
+from hubspoke.core.ranking import Score
+
+
+@dataclass(frozen=True, slots=True)
+class PlanConfig:
+    # Below this, more than a third of the bytes would cross for nothing.
+    probability_min: float = 0.4
+    # Prefetch must not push out what was fetched before it is used.
+    share_of_cache: float = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    candidate: Candidate
+    deadline: float
+
+
+def choose(
+    candidates: Sequence[Candidate],
+    score: Score,
+    config: PlanConfig,
+    *,
+    now: float,
+    outstanding_bytes: int,
+    capacity: int,
+) -> list[Planned]:
+    """Candidates worth fetching, with deadlines.
+
+    outstanding_bytes: prefetch bytes queued or flying. Returns at most what keeps them below
+    the share of `capacity`; the least likely are left out first.
+    """
+    if not candidates:
+        return []
+    scored = sorted(
+        zip(score(candidates), range(len(candidates)), strict=True), key=lambda x: (-x[0], x[1])
+    )
+    room = int(capacity * config.share_of_cache) - outstanding_bytes
+    chosen: list[Planned] = []
+    for probability, i in scored:
+        c = candidates[i]
+        if probability < config.probability_min or c.length > room:
+            continue
+        room -= c.length
+        chosen.append(Planned(c, now + c.use_in_s))
+    return chosen

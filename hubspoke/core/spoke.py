@@ -1,0 +1,277 @@
+"""SpokeCore: one method per event, composing cache, scheduler, streams and plan.
+
+The shell tells what happened (a read came, a frame is on disk, a lane is free) and does what is
+returned (send these requests, punch these bytes). Nothing here waits, so no state can change
+between a decision and its effect on the book.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hubspoke.core.cache import (
+    ASKED,
+    IS_FLYING,
+    IS_NOT_LOCAL,
+    PAGES_PER_BLOCK,
+    QUEUED,
+    Cache,
+    CachedObject,
+    StoredFrame,
+)
+from hubspoke.core.generators import next_object, sequential, strided
+from hubspoke.core.generators.candidates import Candidate, DepthConfig, Listing
+from hubspoke.core.ids import (
+    ObjectEntry,
+    ObjectName,
+    ReadState,
+    TrafficClass,
+    page_span,
+)
+from hubspoke.core.ledger import Ledger
+from hubspoke.core.pacing import PacingConfig, PathModel
+from hubspoke.core.plan import PlanConfig, choose
+from hubspoke.core.ranking import Score
+from hubspoke.core.scheduler import Fetch, Punch, Scheduler
+from hubspoke.core.streams import Access, Pattern, Stream, StreamTable
+
+EVENTS_MAX = 65_536  # accesses waiting for the predictor; more are dropped and counted
+YOUNG_ACCESSES = 16  # a stream with fewer has had no time to be recognised
+
+
+@dataclass(frozen=True, slots=True)
+class SpokeConfig:
+    capacity: int  # bytes of cache, a hard cap
+    prefetch: bool = True
+    pacing: PacingConfig = field(default_factory=PacingConfig)
+    depth: DepthConfig = field(default_factory=DepthConfig)
+    plan: PlanConfig = field(default_factory=PlanConfig)
+
+
+class SpokeCore:
+    """All decisions of a spoke. Times are seconds on one monotonic clock."""
+
+    def __init__(
+        self, config: SpokeConfig, score: Score, listing: Listing, now: float, unix_ns: int
+    ) -> None:
+        self.config = config
+        self.cache = Cache(config.capacity)
+        self.scheduler = Scheduler(self.cache, config.pacing)
+        self.path = PathModel()
+        self.ledger = Ledger(now, unix_ns)
+        self.streams = StreamTable()
+        self.events_dropped = 0
+        self._score = score
+        self._listing = listing
+        self._walks = next_object.Walks()
+        self._events: deque[Access] = deque()
+        self._replaced: set[int] = set()
+        self._ending: deque[Stream] = deque(maxlen=16)  # streams that flowed over their object
+
+    # -- names --------------------------------------------------------------------------------
+
+    def open(self, name: ObjectName, entry: ObjectEntry) -> tuple[CachedObject, list[CachedObject]]:
+        """The cached object of this version, and obsolete ones that the shell must drop."""
+        known = self.cache.current(name)
+        obj, obsolete = self.cache.open(name, entry)
+        if known is not None and known is not obj:
+            self.streams.forget(known.number)
+            self._replaced.add(obj.number)
+        for o in obsolete:
+            self._replaced.discard(o.number)
+        return obj, obsolete
+
+    def gone(self, name: ObjectName) -> list[CachedObject]:
+        """The name has no object, or another version; returns what the shell must drop."""
+        known = self.cache.current(name)
+        if known is not None:
+            self.streams.forget(known.number)
+        return self.cache.forget(name)
+
+    # -- reads --------------------------------------------------------------------------------
+
+    def arrive(self, obj: CachedObject, offset: int, length: int) -> tuple[ReadState, str | None]:
+        """State of a read on arrival and, unless it is a hit, the cause; length > 0."""
+        first, last = page_span(offset, length)
+        state = self.cache.state(obj, first, last)
+        if state is ReadState.HIT:
+            return state, None
+        return state, self._cause(obj, state, first, last)
+
+    def _cause(self, obj: CachedObject, state: ReadState, first: int, last: int) -> str:
+        if state is ReadState.LATE:
+            return "late_bandwidth"
+        if obj.pages.find(QUEUED, first, last) >= 0:
+            return "late_deadline"
+        # A long read is judged by its first block: the loop is per page.
+        near = obj.runs(first, min(last, first + PAGES_PER_BLOCK), IS_NOT_LOCAL)
+        if any(obj.use.find(ASKED, a, b) >= 0 for a, b in near):
+            return "evicted"
+        if obj.number in self._replaced:
+            return "invalidated"
+        streams = self.streams.by_object.get(obj.number, ())
+        known = any(s.accesses >= YOUNG_ACCESSES or s.chained for s in streams)
+        return "not_predicted" if known else "cold_start"
+
+    def missing(self, obj: CachedObject, offset: int, length: int) -> int:
+        """Bytes of the pages under a range that are not local."""
+        first, last = page_span(offset, length)
+        return sum(obj.range_bytes(a, b) for a, b in obj.runs(first, last, IS_NOT_LOCAL))
+
+    def access(
+        self, obj: CachedObject, offset: int, length: int, client: str, state: ReadState, now: float
+    ) -> None:
+        """A reader reached these bytes: accounts them and remembers the access for `predict`."""
+        first, last = page_span(offset, length)
+        new, used = self.cache.asked(obj, first, last)
+        if new:
+            self.ledger.unique(new)
+        if used:
+            self.ledger.prefetch_used(used)
+        if len(self._events) >= EVENTS_MAX:
+            self.events_dropped += 1
+            return
+        self._events.append(Access(obj, offset, length, client, now, state))
+
+    def demand(self, obj: CachedObject, offset: int, length: int) -> list[Punch] | None:
+        """Ask the hub for what is missing of a range; None if the cache has no room for it."""
+        first, last = page_span(offset, length)
+        return self.scheduler.demand(obj, first, last)
+
+    # -- fetches ------------------------------------------------------------------------------
+
+    def dispatch(self, now: float) -> tuple[list[Fetch], list[Punch]]:
+        """Requests to send now, and what to punch before sending them."""
+        fetches, punched = self.scheduler.dispatch(now)
+        for f in fetches:
+            if f.traffic_class is TrafficClass.PREFETCH:
+                self.ledger.prefetch_issued(f.bytes)
+        self._settle_waste()
+        return fetches, punched
+
+    def arrived(self, fetch: Fetch, index: int, offset: int, length: int, now: float) -> None:
+        """A frame of range `index` passed its digest and is on disk."""
+        r = fetch.ranges[index]
+        first, last = page_span(offset, length)
+        prefetch = fetch.traffic_class is TrafficClass.PREFETCH
+        self.cache.arrived(r.obj, first, last, prefetch=prefetch)
+        self.ledger.payload(fetch.traffic_class, length)
+        self.path.delivered(length, now)
+
+    def failed(self, fetch: Fetch, index: int) -> None:
+        """What has not arrived of range `index` will not."""
+        r = fetch.ranges[index]
+        fetch.open_ranges.discard(index)
+        for a, b in r.obj.runs(r.first, r.last, IS_FLYING):
+            self.cache.failed(r.obj, a, b)
+
+    def finished(self, fetch: Fetch, delivered: int, now: float) -> list[CachedObject]:
+        """The request has ended; ranges still open have failed. Returns objects to drop."""
+        for index in list(fetch.open_ranges):
+            self.failed(fetch, index)
+        self.scheduler.finished(fetch, delivered, now)
+        dead = {id(r.obj): r.obj for r in fetch.ranges if r.obj.dead}
+        return [o for obj in dead.values() for o in self.cache.reap(obj)]
+
+    def verified(self, obj: CachedObject, frame: StoredFrame, *, good: bool) -> None:
+        self.cache.verified(obj, frame, good=good)
+        if not good:
+            self.ledger.corrupt()
+
+    def reset_stats(self, now: float, unix_ns: int) -> None:
+        """Start all counters anew; what is cached and believed stays."""
+        self.cache.forget_asked()
+        self.ledger.reset(now, unix_ns)
+
+    def _settle_waste(self) -> None:
+        wasted, self.cache.counters.wasted_bytes = self.cache.counters.wasted_bytes, 0
+        if wasted:
+            self.ledger.prefetch_wasted(wasted)
+
+    # -- prediction ---------------------------------------------------------------------------
+
+    @property
+    def has_events(self) -> bool:
+        return bool(self._events)
+
+    def predict(self, now: float) -> list[CachedObject]:
+        """Drain the accesses and queue what will be read next.
+
+        Returns: objects that opening a predicted one made obsolete, to be dropped by the shell.
+        """
+        accesses = list(self._events)
+        self._events.clear()
+        hide_s = self.config.depth.hide_s(self.path.rtt_s)
+        candidates: list[Candidate] = []
+
+        def on_new(stream: Stream) -> None:
+            self._inherit(stream)
+            if self.config.prefetch:
+                candidates.extend(self._opened(stream, now, hide_s))
+
+        moved = self.streams.observe(accesses, on_new)
+        if not self.config.prefetch:
+            return []
+        for s in sorted(moved, key=lambda s: s.stream_id):
+            candidates += self._propose(s, now, hide_s)
+        return self._queue(candidates, now)
+
+    def _propose(self, s: Stream, now: float, hide_s: float) -> list[Candidate]:
+        depth = self.config.depth
+        # Reads that had to wait although the pattern was known: the path is worse or the
+        # consumer faster than believed, so look further ahead, at most once a round trip.
+        grown = s.pattern in (Pattern.SEQUENTIAL, Pattern.STRIDED) and s.accesses > YOUNG_ACCESSES
+        if s.waits and grown and now - s.boosted_at > hide_s:
+            s.boost, s.boosted_at = min(s.boost * 1.5, depth.boost_max), now
+        s.waits = 0
+        found, beyond = sequential.propose(s, now, hide_s, depth)
+        if beyond:
+            if s not in self._ending:
+                self._ending.append(s)
+            found += next_object.overflow(s, beyond, self._listing, hide_s)
+        if not found and s.hide_bytes == 0:
+            found = strided.propose(s, hide_s)
+        return found
+
+    def _opened(self, s: Stream, now: float, hide_s: float) -> list[Candidate]:
+        if s.chained or s.start != 0:
+            return []
+        size = min(s.obj.size, next_object.WHOLE_BYTES_MAX)
+        floor = self.config.depth.floor_bytes
+        return self._walks.opened(s.obj.name, size, self._listing, now, hide_s, floor)
+
+    def _inherit(self, s: Stream) -> None:
+        """A stream that begins where another one's prefetch flowed over carries it on."""
+        for before in self._ending:
+            following = self._listing.following(before.obj.name, 1)
+            if not following or following[0][0] != s.obj.name:
+                continue
+            if s.start > before.spread + before.hide_bytes:
+                continue
+            s.pattern, s.boost, s.chained = before.pattern, before.boost, before.chained + 1
+            s.rate = before.rate
+            s.start = 0  # the other workers' reads before this one are still to come
+            return
+
+    def _queue(self, candidates: Sequence[Candidate], now: float) -> list[CachedObject]:
+        chosen = choose(
+            candidates,
+            self._score,
+            self.config.plan,
+            now=now,
+            outstanding_bytes=self.scheduler.prefetch_bytes_in_flight
+            + self.scheduler.prefetch_bytes_queued,
+            capacity=self.cache.capacity,
+        )
+        obsolete: list[CachedObject] = []
+        for planned in chosen:
+            c = planned.candidate
+            obj = self.cache.current(c.name)
+            if c.entry is not None and (obj is None or obj.version != c.entry.version):
+                obj, old = self.open(c.name, c.entry)
+                obsolete += old
+            if obj is None or obj.dead:
+                continue
+            first, last = page_span(c.offset, min(c.length, obj.size - c.offset))
+            self.scheduler.prefetch(obj, first, last, planned.deadline)
+        return obsolete

@@ -1,0 +1,124 @@
+"""Collects what the report shows of a spoke, as counts since the last reset."""
+
+from typing import TYPE_CHECKING
+
+from hubspoke.core.ids import ObjectName
+from hubspoke.ports import LinkCounters
+from hubspoke.report.facts import CacheFacts, MetadataFacts, SpokeFacts, WanFacts
+
+if TYPE_CHECKING:  # the service owns a collector; the collector only reads the service
+    from hubspoke.spoke.service import SpokeService
+
+FOLDERS_MAX = 1_024
+ENTRIES_MAX = 100_000  # more are not added up for every report: then the sum is not known
+
+
+class FactsCollector:
+    """Reads a service; remembers what its counters were at the last reset."""
+
+    def __init__(self, service: "SpokeService") -> None:
+        self._service = service
+        self._link = LinkCounters(0, 0, 0, {})
+        self._evicted = 0
+        self._written = 0
+        self._folders: set[tuple[str, str]] = set()
+        self._copy: tuple[tuple[int, int], int | None] | None = None
+
+    def read(self, name: ObjectName) -> None:
+        """An object was read: its folder counts for what a full copy would cost."""
+        if len(self._folders) < FOLDERS_MAX:
+            self._folders.add((name.bucket, name.key[: name.key.rfind("/") + 1]))
+
+    def reset(self) -> None:
+        s = self._service
+        self._link = s.link.counters()
+        self._evicted = s.core.cache.counters.evicted_bytes
+        self._written = s.blocks.written_bytes
+        self._folders.clear()
+
+    def collect(self) -> SpokeFacts:
+        s = self._service
+        return SpokeFacts(
+            spoke=s.tuning.spoke_id,
+            region=s.tuning.region,
+            hub_region=s.follower.hub_region(),
+            model=s.model_name,
+            wan=self._wan(),
+            cache=self._cache(),
+            metadata=self._metadata(),
+            prefetch_in_flight_bytes=s.core.scheduler.prefetch_bytes_in_flight,
+            runway_seconds=None,
+            full_copy_bytes=self._full_copy_bytes(),
+            streams=s.streams(),
+        )
+
+    def _wan(self) -> WanFacts:
+        s = self._service
+        now, before = s.link.counters(), self._link
+        payload = sum(s.ledger.payload_bytes.values())
+        rtt = s.follower.rtt_s()
+        return WanFacts(
+            received_bytes=now.received - before.received,
+            sent_bytes=now.sent - before.sent,
+            retransmitted_bytes=now.retransmitted - before.retransmitted,
+            payload_bytes=payload,
+            received_by_class={
+                k: n - before.received_by_class.get(k, 0) for k, n in now.received_by_class.items()
+            },
+            rtt_ms=None if rtt is None else rtt * 1e3,
+            bandwidth_bytes_per_second=s.core.path.rate(s.clock.now()),
+            encoded_bytes=payload,  # frames travel as they are
+        )
+
+    def _cache(self) -> CacheFacts:
+        s = self._service
+        cache = s.core.cache
+        return CacheFacts(
+            bytes=cache.used,
+            capacity_bytes=cache.capacity,
+            objects=len(cache.objects),
+            blocks=cache.blocks,
+            evicted_bytes=cache.counters.evicted_bytes - self._evicted,
+            flash_written_bytes=s.blocks.written_bytes - self._written,
+            corrupt_blocks=s.ledger.corrupt_frames,
+        )
+
+    def _metadata(self) -> MetadataFacts:
+        s = self._service
+        f = s.follower
+        return MetadataFacts(
+            sequence=f.sequence,
+            hub_sequence=f.hub_sequence,
+            entries=len(s.namespace),
+            lag_seconds=f.lag_seconds(),
+            lease=f.lease_state(),
+            staleness_seconds=f.staleness_s(),
+        )
+
+    def _full_copy_bytes(self) -> int | None:
+        key = (int(self._service.namespace.sequence), len(self._folders))
+        if self._copy is None or self._copy[0] != key:
+            self._copy = (key, self._sum_folders())
+        return self._copy[1]
+
+    def _sum_folders(self) -> int | None:
+        """Bytes of all objects under the folders that were read; None if they are too many."""
+        scan = self._service.namespace.scan
+        total = entries = 0
+        for bucket, prefix in self._outermost():
+            after = ""
+            while page := scan(bucket, prefix=prefix, after=after, limit=1_000):
+                total += sum(r.entry.size for r in page)
+                entries += len(page)
+                after = page[-1].name.key
+                if entries > ENTRIES_MAX:
+                    return None
+        return total if entries else None
+
+    def _outermost(self) -> list[tuple[str, str]]:
+        """Folders that lie in no other one of the set, so that nothing is counted twice."""
+        kept: list[tuple[str, str]] = []
+        for bucket, prefix in sorted(self._folders):
+            if not (kept and kept[-1][0] == bucket and prefix.startswith(kept[-1][1])):
+                kept.append((bucket, prefix))
+        return kept
