@@ -4,7 +4,7 @@ Every port has an adapter in adapters/memory.py, and one contract suite in tests
 all adapters pass. Methods that may block are `async`; the others answer at once from memory.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -82,14 +82,25 @@ class ObjectStore(Protocol):
     async def stage(
         self, name: ObjectName, headers: dict[str, str], chunks: AsyncIterator[bytes]
     ) -> Staged:
-        """Write the bytes beside their name, durable when it returns; the ETag is their MD5."""
+        """Write the bytes beside their name, durable when it returns. The ETag is their MD5 where
+        the store lets it be. `headers` is read after the last chunk: a checksum that comes in a
+        trailer is added to it until then. What was staged is thrown away if chunks raises."""
         ...
 
     async def stage_copy(
         self, source: ObjectName, version: Version, name: ObjectName, headers: dict[str, str]
     ) -> Staged: ...
-    async def complete(self, staged: Staged) -> ObjectEntry: ...
+    async def complete(self, staged: Staged) -> ObjectEntry:
+        """Give the bytes their name. Once more after a crash, it finds the work done and returns
+        the same entry; NoSuchUpload if the staged bytes are gone without having been completed."""
+        ...
+
     async def discard(self, staged: Staged) -> None: ...  # idempotent
+    async def sweep(self, keep: Collection[str]) -> None:
+        """Throw away what a crash left staged, but the tokens in `keep`. Only at start, before
+        anything is staged."""
+        ...
+
     async def delete(self, name: ObjectName) -> None: ...  # idempotent
 
     async def create_multipart(self, name: ObjectName, headers: dict[str, str]) -> str: ...
