@@ -28,6 +28,9 @@ SYN_RTO_S: Final = 1.0  # RFC 6298 section 2.1
 BUFFER_BYTES_MAX: Final = 64 << 20
 UNLIMITED_WINDOW_BYTES: Final = 2 * BUFFER_BYTES_MAX
 
+# How long one who is not first in line waits for the first to take its turn.
+_TURN_S: Final = 0.000_1
+
 # Reading less than this at a time from a sender would be a silly window: a read per few bytes.
 _WORTHWHILE_BYTES: Final = 16 << 10
 
@@ -95,6 +98,8 @@ class SharedLink:
     """The bottleneck of one direction: a rate and a queue that all connections share.
 
     A full queue pushes back on the senders instead of dropping, because a relay cannot lose bytes.
+    Senders that were pushed back take turns in the order they came; without that, the one that was
+    served last asks first again and starves the others.
     """
 
     def __init__(self, rate_bytes_per_s: float, queue_s: float) -> None:
@@ -103,17 +108,28 @@ class SharedLink:
         # About 2 ms of the link at a time keeps connections interleaved like packets would be.
         self.quantum_bytes = int(min(max(rate_bytes_per_s * 0.002, SEGMENT_BYTES), 64 << 10))
         self._queue_s = max(queue_s, 2 * self.quantum_bytes / rate_bytes_per_s)
+        self._waiting: dict[object, None] = {}  # senders pushed back, in order of arrival
 
-    def room(self, now: float) -> int:
-        """Bytes one sender may put into the queue now; 0 when less than a quantum fits."""
+    def room(self, sender: object, now: float) -> int:
+        """Bytes `sender` may put into the queue now; 0 puts it in line: ask again at `retry_at`."""
         waiting_s = max(0.0, self._free_at - now)
-        fits = int((self._queue_s - waiting_s) * self._rate)
-        return self.quantum_bytes if fits >= self.quantum_bytes else 0
+        fits = (self._queue_s - waiting_s) * self._rate >= self.quantum_bytes
+        if fits and next(iter(self._waiting), sender) is sender:
+            self._waiting.pop(sender, None)
+            return self.quantum_bytes
+        self._waiting[sender] = None
+        return 0
 
-    def room_at(self) -> float:
-        """The time from which `room` is not 0."""
-        # A millionth more than exact, or rounding would wake the sender just too early.
-        return self._free_at - self._queue_s + (self.quantum_bytes + 1) / self._rate + 1e-6
+    def leave(self, sender: object) -> None:
+        """`sender` has nothing to send for now, so it must not hold up those behind it."""
+        self._waiting.pop(sender, None)
+
+    def retry_at(self, now: float) -> float:
+        """When a sender without room should ask again."""
+        # A microsecond more than exact, or rounding would wake it just too early. Never at once:
+        # the one in front is only about to be asked.
+        room_at = self._free_at - self._queue_s + self.quantum_bytes / self._rate + 1e-6
+        return max(room_at, now + _TURN_S)
 
     def depart(self, count: int, now: float) -> float:
         """Queue `count` bytes; returns when the last of them leaves."""
@@ -201,16 +217,19 @@ class Way:
 
     def may_send(self, now: float) -> int:
         """Bytes to accept from the sender now."""
+        self._blocked_until = -math.inf
         if now < self.opens_at or self.end is not None:
             return 0
         allowed = self.window.allowance(self.config, now)
-        self._blocked_until = -math.inf
-        if allowed and self.link is not None:
-            room = self.link.room(now)
-            if not room:
-                self._blocked_until = self.link.room_at()
-            allowed = min(allowed, room)
-        return allowed
+        if self.link is None:
+            return allowed
+        if not allowed:
+            self.link.leave(self)
+            return 0
+        room = self.link.room(self, now)
+        if not room:
+            self._blocked_until = self.link.retry_at(now)
+        return min(allowed, room)
 
     def send(self, count: int, now: float) -> None:
         """Accept `count` bytes, at most what `may_send` said."""
@@ -226,6 +245,13 @@ class Way:
         if self.end is None or end is End.RST:
             self.end = end
             self._end_due = self._in_order(now)
+        self.rest()
+
+    def rest(self) -> None:
+        """The sender has nothing to send for now."""
+        if self.link is not None:
+            self.link.leave(self)
+        self._blocked_until = -math.inf
 
     def arrive(self, now: float) -> int:
         """Move what has reached the far end to `held_bytes`; returns those."""
@@ -287,6 +313,7 @@ class Way:
         self.accepted_bytes -= lost
         self.held_bytes = 0
         self._arrivals.clear()
+        self.rest()
         return lost
 
     def _in_order(self, leaves: float) -> float:

@@ -204,6 +204,7 @@ class Pump:
                 got = source.sock.recv_into(space)
             except BlockingIOError:
                 source.readable = False
+                way.rest()
                 break
             except OSError:
                 self._connection.fail(source)
