@@ -22,7 +22,7 @@ from typing import Final
 from hubspoke.errors import ConfigError, HubSpokeError
 
 # Reserved for testing network devices (RFC 2544), so nobody's machines have these addresses.
-ADDRESS_POOL: Final = ipaddress.ip_network("198.18.0.0/15")
+ADDRESS_POOL: Final = ipaddress.IPv4Network("198.18.0.0/15")
 # The device's own queue: a burst of windows of many connections must not be lost before the path.
 _TX_QUEUE_PACKETS: Final = 10_000
 _COMMAND_S: Final = 10.0
