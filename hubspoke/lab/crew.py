@@ -103,7 +103,7 @@ class Crew:
         ours.sendall(b"S" + json.dumps(setup).encode())
 
     def _message(self, index: int, expected: bytes) -> bytes:
-        """The content of the next message of worker `index`, which must be of kind `expected`."""
+        """The next message of worker `index`, of one of the kinds `expected`, with its letter."""
         what = f"worker {index % self._workers} of rank {index // self._workers}"
         channel = self._channels[index]
         try:
@@ -118,8 +118,8 @@ class Crew:
             raise JobFailed(f"{what}: {message[1:].decode(errors='replace')}")
         if not message:
             raise JobFailed(f"{what}: the process ended")
-        assert message[:1] == expected, (what, message[:100])
-        return message[1:]
+        assert message[:1] in expected, (what, message[:100])
+        return message
 
     def begin(self) -> None:
         """Hand out the first batches of every rank."""
@@ -162,9 +162,13 @@ class Crew:
         while ready := self._selector.select(timeout):
             for key, _ in ready:
                 index: int = key.data
-                (batch,) = BATCH.unpack(self._message(index, b"D"))
+                (batch,) = BATCH.unpack_from(self._message(index, b"D"), 1)
                 self._arrived[index // self._workers].add(batch)
             timeout = 0
+
+    def hand_out_no_more(self) -> None:
+        """Batches that are out already are still read; no further one is handed out."""
+        self._steps = 0
 
     def finish(self) -> list[dict[str, Any]]:
         """End all workers in peace and return their summaries."""
@@ -173,7 +177,9 @@ class Crew:
             channel.sendall(b"Q")
         for index, channel in enumerate(self._channels):
             channel.settimeout(START_TIMEOUT_S)
-            summaries.append(json.loads(self._message(index, b"E")))
+            while (message := self._message(index, b"DE"))[:1] == b"D":
+                pass  # a batch that nobody took
+            summaries.append(json.loads(message[1:]))
         return summaries
 
     def _close(self) -> None:

@@ -7,6 +7,7 @@ clock starts when all workers are connected and ends after the last step; the wa
 batch counts. Every byte read is compared with the dataset's own files.
 """
 
+import math
 import mmap
 import time
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from hubspoke.lab.crew import Crew, shared_memory
 from hubspoke.lab.dataset import DatasetIndex, load_index
 from hubspoke.lab.measure import (
     RECORD_DTYPE,
+    UNREAD,
     JobResult,
     Records,
     Seconds,
@@ -48,7 +50,9 @@ class JobConfig:
     dataset: folder with the index and the true bytes. source: where the job reads, a folder or
     http://HOST:PORT/BUCKET[/PREFIX]; None is the dataset itself. per_rank: sequences in a rank's
     batch. read_bytes: size of one read, a divisor of the sequence; None is the sequence.
-    steps: None is one epoch. admin: the spoke's admin port for the job's meter, or None.
+    steps: None is one epoch. seconds_max: end after the step in which this time is over; batches
+    that were handed out by then are still read. admin: the spoke's admin port for the job's meter,
+    or None.
     retry_s: for how long one read is tried again when the server is gone or busy.
     """
 
@@ -62,6 +66,7 @@ class JobConfig:
     prefetch_factor: int = 4
     compute_s: float = 0.020
     steps: int | None = None
+    seconds_max: float | None = None
     seed: int = 0
     epoch: int = 0
     read_bytes: int | None = None
@@ -158,12 +163,15 @@ class _Timing:
 def _train(
     crew: Crew, config: JobConfig, steps: int, meter: JobMeter | None, progress: StepProgress
 ) -> _Timing:
-    """All steps on one time line: each begins where the last ended, plus its wait.
+    """All steps, or those before the time limit, on one time line.
+
+    Each begins where the last ended, plus its wait.
 
     A batch that is there when the step begins costs no wait, whatever this process was late by:
     only time blocked for data counts.
     """
-    waits = np.zeros(steps)
+    waits: list[float] = []
+    limit = math.inf if config.seconds_max is None else config.seconds_max
     samples = config.ranks * config.per_rank
     if meter:
         meter.start()
@@ -171,22 +179,29 @@ def _train(
         start = at = time.monotonic()
         crew.begin()
         for step in range(steps):
+            waited = 0.0
             if crew.take(step):
                 now = time.monotonic()
-                waits[step] = max(0.0, now - at)
-                at = max(at, now)
+                waited = max(0.0, now - at)
+                at += waited
+            waits.append(waited)
             at += config.compute_s
             if meter:
-                meter.add(samples, config.compute_s, float(waits[step]))
+                meter.add(samples, config.compute_s, waited)
+            if at - start >= limit and step + 1 < steps:
+                crew.hand_out_no_more()
+                steps = step + 1
             progress(step + 1, steps)
             pause = at - time.monotonic()
             if pause > 0:
                 time.sleep(pause)
+            if step + 1 == steps:
+                break
         end = time.monotonic()
     finally:
         if meter:
             meter.stop()
-    return _Timing(waits, end - start, end - at)
+    return _Timing(np.array(waits), end - start, end - at)
 
 
 def _result(
@@ -198,10 +213,13 @@ def _result(
     timing: _Timing,
     summaries: list[dict[str, Any]],
 ) -> JobResult:
-    steps, ranks, per_rank = plan.shape
+    _, ranks, per_rank = plan.shape
+    steps = len(timing.waits)
     samples = ranks * per_rank
     starts = np.cumsum([0, *(file.sequences for file in index.files)])
-    numbers = plan.ravel()
+    # A sequence counts as read by its first piece: one that is begun is finished.
+    first_pieces = records["state"][..., :: index.sequence_bytes // read_bytes]
+    numbers = plan[first_pieces != UNREAD]
     files = np.searchsorted(starts, numbers, side="right") - 1
     offsets = (numbers - starts[files]) * index.sequence_bytes
     compute = steps * config.compute_s
@@ -218,6 +236,7 @@ def _result(
         workers=config.workers,
         prefetch_factor=config.prefetch_factor,
         steps=steps,
+        steps_planned=len(plan),
         samples=steps * samples,
         reads=reads,
         bytes=reads * read_bytes,

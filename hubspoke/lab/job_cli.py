@@ -37,6 +37,7 @@ def parser() -> argparse.ArgumentParser:
     add("--prefetch-factor", type=int, default=4, metavar="N", help="batches queued per worker")
     add("--compute-ms", type=float, default=20.0, metavar="MS", help="compute of each step")
     add("--steps", type=int, metavar="N", help="only the first N steps (default: one epoch)")
+    add("--seconds", type=float, metavar="S", help="end after the step in which S have passed")
     add("--seed", type=int, default=0, help="seed of the order `distributed`")
     add("--epoch", type=int, default=0, help="epoch of the order `distributed`")
     add("--read-bytes", type=int, metavar="N", help="size of one read (default: the sequence)")
@@ -64,6 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 prefetch_factor=a.prefetch_factor,
                 compute_s=a.compute_ms / 1000,
                 steps=a.steps,
+                seconds_max=a.seconds,
                 seed=a.seed,
                 epoch=a.epoch,
                 read_bytes=a.read_bytes,

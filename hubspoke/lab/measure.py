@@ -66,7 +66,8 @@ class WrongRead:
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """reads: answered reads, exactly. unique_bytes: union of the 4 KiB pages read.
+    """reads: answered reads, exactly, those of batches that no step took included. unique_bytes:
+    union of the 4 KiB pages read. steps: fewer than steps_planned when the time was over.
 
     seconds: wall time from the first batch asked for to the end of the last step.
     lag_seconds: how far the steps ended behind compute + wait, i.e. what this machine was too slow
@@ -81,6 +82,7 @@ class JobResult:
     workers: int
     prefetch_factor: int
     steps: int
+    steps_planned: int
     samples: int
     reads: int
     bytes: int

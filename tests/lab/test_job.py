@@ -232,6 +232,16 @@ def test_loader_queues_no_more_than_prefetch_factor_batches(dataset: Path, s3: T
     assert peak <= 2 * (2 * 2 + 1) * 3
 
 
+def test_time_limit_ends_the_job_and_counts_what_was_read(dataset: Path, s3: TinyS3) -> None:
+    result = run_job(config(dataset, source=s3.url, compute_s=0.05, seconds_max=0.22))
+    assert result.steps_planned == 16 and 4 <= result.steps <= 6
+    assert result.compute_seconds == pytest.approx(result.steps * 0.05)
+    assert result.reads == len(s3.ranges) == sum(result.states.values())
+    assert result.steps * 6 < result.reads <= (result.steps + 4) * 6, "queued batches were read too"
+    assert result.unique_bytes == len(set(s3.ranges)) * 8192
+    assert result.windows[-1].end_step == result.steps
+
+
 def test_waits_are_what_the_data_takes_longer_than_compute(dataset: Path, s3: TinyS3) -> None:
     def slow(_number: int, _path: str, _first: int) -> int | None:
         time.sleep(0.03)
