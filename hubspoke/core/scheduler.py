@@ -144,7 +144,11 @@ class Scheduler:
         unit = self._unit_bytes(free)
         units: list[FetchedRange] = []
         punched: list[Punch] = []
-        while self._prefetch and room > 0 and len(units) < RANGES_PER_REQUEST_MAX * len(free):
+        while (
+            self._prefetch
+            and room >= PAGE_BYTES
+            and len(units) < RANGES_PER_REQUEST_MAX * len(free)
+        ):
             deadline, _, wanted = heapq.heappop(self._prefetch)
             obj = wanted.obj
             for a, b in obj.runs(wanted.first, wanted.last, IS_QUEUED):

@@ -1,0 +1,108 @@
+"""A block store in dicts, and one that fails on demand: for tests behind the port."""
+
+import errno
+from collections.abc import Callable
+
+from hubspoke.core.cache import StoredFrame
+from hubspoke.core.ids import ObjectName, Version
+from hubspoke.ports import BlockStore, IndexedObject
+
+
+class MemoryBlockStore:
+    """ports.BlockStore; what was flushed survives `close` and is found by the next `load`."""
+
+    def __init__(self) -> None:
+        self._objects: dict[int, IndexedObject] = {}
+        self._data: dict[int, bytearray] = {}
+        self._written = 0
+
+    def load(self) -> list[IndexedObject]:
+        return list(self._objects.values())
+
+    def create(self, number: int, name: ObjectName, version: Version, size: int) -> None:
+        self._objects[number] = IndexedObject(number, name, version, size)
+        self._data[number] = bytearray(size)
+
+    def write(self, number: int, offset: int, data: bytes, digest: int) -> None:
+        self._data[number][offset : offset + len(data)] = data
+        self._objects[number].frames.append(StoredFrame(offset, len(data), digest))
+        self._written += len(data)
+
+    def read(self, number: int, offset: int, length: int) -> bytes:
+        data = self._data[number]
+        if offset + length > len(data):
+            raise OSError(errno.EIO, f"cache file {number} ends at {len(data)}")
+        return bytes(data[offset : offset + length])
+
+    def read_now(self, number: int, offset: int, length: int) -> bytes | None:
+        return self.read(number, offset, length)
+
+    def punch(self, number: int, offset: int, length: int) -> None:
+        end = offset + length
+        self._data[number][offset:end] = bytes(min(end, len(self._data[number])) - offset)
+        o = self._objects[number]
+        o.frames = [f for f in o.frames if f.offset >= end or f.offset + f.length <= offset]
+
+    def drop(self, number: int) -> None:
+        del self._objects[number], self._data[number]
+
+    def flush(self) -> None:
+        """Nothing is buffered."""
+
+    @property
+    def written_bytes(self) -> int:
+        return self._written
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class FaultyBlockStore:
+    """Any block store, with errors where `fails` says so.
+
+    fails: called with the method's name before each read, write and punch; an errno makes that
+    call raise OSError, None lets it through.
+    """
+
+    def __init__(self, inner: BlockStore, fails: Callable[[str], int | None]) -> None:
+        self._inner = inner
+        self._fails = fails
+
+    def _maybe(self, method: str, number: int) -> None:
+        e = self._fails(method)
+        if e is not None:
+            raise OSError(e, f"injected into {method} of cache file {number}")
+
+    def load(self) -> list[IndexedObject]:
+        return self._inner.load()
+
+    def create(self, number: int, name: ObjectName, version: Version, size: int) -> None:
+        self._inner.create(number, name, version, size)
+
+    def write(self, number: int, offset: int, data: bytes, digest: int) -> None:
+        self._maybe("write", number)
+        self._inner.write(number, offset, data, digest)
+
+    def read(self, number: int, offset: int, length: int) -> bytes:
+        self._maybe("read", number)
+        return self._inner.read(number, offset, length)
+
+    def read_now(self, number: int, offset: int, length: int) -> bytes | None:
+        return None if self._fails("read_now") else self._inner.read_now(number, offset, length)
+
+    def punch(self, number: int, offset: int, length: int) -> None:
+        self._maybe("punch", number)
+        self._inner.punch(number, offset, length)
+
+    def drop(self, number: int) -> None:
+        self._inner.drop(number)
+
+    def flush(self) -> None:
+        self._inner.flush()
+
+    @property
+    def written_bytes(self) -> int:
+        return self._inner.written_bytes
+
+    def close(self) -> None:
+        self._inner.close()

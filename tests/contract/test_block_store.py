@@ -1,0 +1,209 @@
+"""What every block store promises, and what the file store promises after a crash."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hubspoke import wire
+from hubspoke.adapters import cache_index
+from hubspoke.adapters.block_store import FileBlockStore
+from hubspoke.adapters.memory_blocks import FaultyBlockStore, MemoryBlockStore
+from hubspoke.core.ids import BLOCK_BYTES, ObjectName, Version
+from hubspoke.errors import ConfigError
+from hubspoke.ports import BlockStore
+
+NAME = ObjectName("data", "dir/ü//x")
+SIZE = 3 * BLOCK_BYTES + 100
+V = Version("v1")
+
+
+def memory(_: Path) -> Callable[[], BlockStore]:
+    store = MemoryBlockStore()
+    return lambda: store
+
+
+def one_folder(tmp: Path) -> Callable[[], BlockStore]:
+    return lambda: FileBlockStore([tmp / "a"])
+
+
+def two_folders(tmp: Path) -> Callable[[], BlockStore]:
+    return lambda: FileBlockStore([tmp / "a", tmp / "b"])
+
+
+def faultless(tmp: Path) -> Callable[[], BlockStore]:
+    return lambda: FaultyBlockStore(FileBlockStore([tmp / "a"]), lambda _: None)
+
+
+@pytest.fixture(params=[memory, one_folder, two_folders, faultless])
+def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], BlockStore]:
+    """Opens the same store again and again."""
+    made: Callable[[], BlockStore] = request.param(tmp_path)
+    return made
+
+
+@pytest.fixture
+def store(reopen: Callable[[], BlockStore]) -> Iterator[BlockStore]:
+    s = reopen()
+    assert s.load() == []
+    yield s
+    s.close()
+
+
+def put(s: BlockStore, number: int, offset: int, data: bytes) -> None:
+    s.write(number, offset, data, wire.digest(data))
+
+
+def test_written_frames_are_read_back(store: BlockStore) -> None:
+    store.create(1, NAME, V, SIZE)
+    put(store, 1, 4096, b"x" * 8192)
+    put(store, 1, 3 * BLOCK_BYTES, b"tail" * 25)
+    assert store.read(1, 4096, 8192) == b"x" * 8192
+    assert store.read(1, 3 * BLOCK_BYTES, 100) == b"tail" * 25
+    now = store.read_now(1, 5000, 10)
+    assert now is None or now == b"x" * 10
+    assert store.written_bytes == 8292
+
+
+def test_a_read_past_the_end_is_an_error_not_fewer_bytes(store: BlockStore) -> None:
+    store.create(1, NAME, V, SIZE)
+    with pytest.raises(OSError, match="ends at"):
+        store.read(1, SIZE - 10, 20)
+
+
+def test_frames_are_found_again_with_their_digests(
+    store: BlockStore, reopen: Callable[[], BlockStore]
+) -> None:
+    for number in (1, 2, 3):
+        store.create(number, ObjectName("data", f"k{number}"), V, SIZE)
+        put(store, number, 0, bytes([number]) * 4096)
+    store.flush()
+    store.close()
+    again = reopen()
+    found = {o.number: o for o in again.load()}
+    assert set(found) == {1, 2, 3}
+    for number, o in found.items():
+        assert (o.name, o.version, o.size) == (ObjectName("data", f"k{number}"), V, SIZE)
+        (frame,) = o.frames
+        data = again.read(number, frame.offset, frame.length)
+        assert wire.digest(data) == frame.digest
+    again.close()
+
+
+def test_a_punched_block_is_not_found_again(
+    store: BlockStore, reopen: Callable[[], BlockStore]
+) -> None:
+    store.create(7, NAME, V, SIZE)
+    put(store, 7, 0, b"a" * 4096)
+    put(store, 7, BLOCK_BYTES, b"b" * 4096)
+    store.punch(7, 0, BLOCK_BYTES)
+    store.flush()
+    store.close()
+    again = reopen()
+    (o,) = again.load()
+    assert [f.offset for f in o.frames] == [BLOCK_BYTES]
+    again.close()
+
+
+def test_a_dropped_object_is_gone(store: BlockStore, reopen: Callable[[], BlockStore]) -> None:
+    store.create(7, NAME, V, SIZE)
+    put(store, 7, 0, b"a" * 4096)
+    store.drop(7)
+    store.flush()
+    store.close()
+    again = reopen()
+    assert again.load() == []
+    again.close()
+
+
+# -- the file store alone ---------------------------------------------------------------------
+
+
+def filled(tmp_path: Path) -> Path:
+    s = FileBlockStore([tmp_path])
+    s.load()
+    s.create(1, NAME, V, SIZE)
+    for i in range(3):
+        put(s, 1, i * 4096, bytes([i]) * 4096)
+    s.flush()
+    s.close()
+    return tmp_path
+
+
+def test_punching_frees_disk_space(tmp_path: Path) -> None:
+    s = FileBlockStore([tmp_path])
+    s.load()
+    s.create(1, NAME, V, SIZE)
+    put(s, 1, 0, os.urandom(256 << 10))
+    os.sync()
+    before = os.stat(tmp_path / "data" / "1").st_blocks
+    s.punch(1, 0, BLOCK_BYTES)
+    assert os.stat(tmp_path / "data" / "1").st_blocks < before
+    assert os.stat(tmp_path / "data" / "1").st_size == SIZE
+    s.close()
+
+
+@pytest.mark.parametrize("cut", [1, 5, 30])
+def test_a_torn_index_keeps_what_came_before(tmp_path: Path, cut: int) -> None:
+    index = filled(tmp_path) / "index"
+    index.write_bytes(index.read_bytes()[:-cut])
+    s = FileBlockStore([tmp_path])
+    (o,) = s.load()
+    assert [f.offset for f in o.frames] == [0, 4096]
+    put(s, 1, 2 * 4096, b"z" * 4096)
+    s.flush()
+    s.close()
+    (o,) = FileBlockStore([tmp_path]).load()
+    assert [f.offset for f in o.frames] == [0, 4096, 8192]
+
+
+def test_an_index_of_another_format_is_set_aside(tmp_path: Path) -> None:
+    index = filled(tmp_path) / "index"
+    index.write_bytes(b"HSCI\x63\x00\x00\x00" + index.read_bytes()[8:])
+    s = FileBlockStore([tmp_path])
+    assert s.load() == []
+    s.close()
+    assert (tmp_path / "index.unknown").exists()
+    assert os.listdir(tmp_path / "data") == []
+
+
+def test_index_without_data_and_data_without_index_are_dropped(tmp_path: Path) -> None:
+    filled(tmp_path)
+    os.rename(tmp_path / "data" / "1", tmp_path / "data" / "99")
+    s = FileBlockStore([tmp_path])
+    assert s.load() == []
+    assert os.listdir(tmp_path / "data") == []
+    s.close()
+
+
+def test_a_flipped_index_byte_ends_the_index_there(tmp_path: Path) -> None:
+    index = filled(tmp_path) / "index"
+    data = bytearray(index.read_bytes())
+    data[len(data) // 2] ^= 1
+    objects, sound = cache_index.parse(bytes(data))
+    assert sound < len(data)
+    assert all(len(o.frames) < 3 for o in objects.values())
+
+
+def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("")
+    with pytest.raises(ConfigError, match="--cache .*f"):
+        FileBlockStore([tmp_path / "f"]).load()
+
+
+def test_files_beyond_the_descriptor_limit_are_still_read(tmp_path: Path) -> None:
+    s = FileBlockStore([tmp_path])
+    s.load()
+    for n in range(1, 700):
+        s.create(n, ObjectName("b", str(n)), V, 4096)
+        put(s, n, 0, n.to_bytes(2, "big") * 2048)
+    assert all(s.read(n, 0, 2) == n.to_bytes(2, "big") for n in range(1, 700))
+    s.close()
+
+
+def test_injected_faults_reach_the_caller(tmp_path: Path) -> None:
+    s = FaultyBlockStore(MemoryBlockStore(), lambda method: 5 if method == "write" else None)
+    s.create(1, NAME, V, SIZE)
+    with pytest.raises(OSError, match="injected into write"):
+        put(s, 1, 0, b"x")

@@ -1,0 +1,74 @@
+"""Rules, plan and the model of the path."""
+
+from hubspoke.core.generators.candidates import Candidate
+from hubspoke.core.ids import ObjectName
+from hubspoke.core.pacing import PathModel
+from hubspoke.core.plan import PlanConfig, choose
+from hubspoke.core.ranking import RULES, RuleRanker
+
+
+def candidate(source: str, evidence: int, length: int = 100, use_in_s: float = 0.0) -> Candidate:
+    return Candidate(source, 1, ObjectName("b", "k"), None, 0, length, use_in_s, evidence)
+
+
+def test_more_evidence_is_never_less_likely() -> None:
+    for source in RULES:
+        scores = RuleRanker().score([candidate(source, n) for n in range(50)])
+        assert scores == sorted(scores)
+        assert 0 < scores[0] < scores[-1] < 1
+
+
+def test_the_likeliest_are_kept_when_room_is_short() -> None:
+    sure, guess = candidate("sequential", 50, 600), candidate("next_object", 0, 600)
+    planned = choose(
+        [guess, sure],
+        RuleRanker().score,
+        PlanConfig(share_of_cache=0.5),
+        now=10.0,
+        outstanding_bytes=0,
+        capacity=2_000,
+    )
+    assert [p.candidate for p in planned] == [sure]
+
+
+def test_what_is_outstanding_takes_room() -> None:
+    args = {"score": RuleRanker().score, "config": PlanConfig(share_of_cache=0.5), "now": 0.0}
+    c = [candidate("sequential", 9, 400)]
+    assert choose(c, outstanding_bytes=500, capacity=2_000, **args)  # type: ignore[arg-type]
+    assert not choose(c, outstanding_bytes=700, capacity=2_000, **args)  # type: ignore[arg-type]
+
+
+def test_unlikely_candidates_are_left_out_and_deadlines_follow_use() -> None:
+    likely, unlikely = candidate("strided", 9, use_in_s=0.5), candidate("strided", 1)
+    planned = choose(
+        [likely, unlikely],
+        lambda cs: [0.9, 0.1],
+        PlanConfig(),
+        now=10.0,
+        outstanding_bytes=0,
+        capacity=1 << 20,
+    )
+    assert [(p.candidate, p.deadline) for p in planned] == [(likely, 10.5)]
+
+
+def test_the_path_keeps_its_smallest_round_trip_and_its_best_recent_rate() -> None:
+    path = PathModel()
+    assert path.rtt_s is None and path.rate(0.0) is None
+    for s in (0.07, 0.06, 0.5):
+        path.round_trip(s)
+    assert path.rtt_s == 0.06
+    now = 0.0
+    for _ in range(20):
+        path.delivered(10_000, now)
+        now += 0.01
+    first = path.rate(now)
+    assert first is not None and 0.9e6 < first < 1.1e6
+    for _ in range(50):
+        path.delivered(1_000, now)
+        now += 0.01
+    assert path.rate(now) == first
+    for _ in range(2_000):
+        path.delivered(1_000, now)
+        now += 0.01
+    later = path.rate(now)
+    assert later is not None and later < 0.2e6

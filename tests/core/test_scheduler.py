@@ -1,0 +1,145 @@
+"""Who is served first, on which lane, and that nothing is asked for twice."""
+
+from hubspoke.core.cache import FLIGHT, PAGES_PER_BLOCK, QUEUED, Cache, CachedObject
+from hubspoke.core.ids import BLOCK_BYTES, ObjectEntry, ObjectName, TrafficClass, Version
+from hubspoke.core.pacing import PacingConfig
+from hubspoke.core.scheduler import Fetch, Scheduler
+
+
+def made(
+    size: int = 64 * BLOCK_BYTES, capacity: int = 256 * BLOCK_BYTES, lanes: int = 4
+) -> tuple[Scheduler, Cache, CachedObject]:
+    cache = Cache(capacity)
+    obj, _ = cache.open(ObjectName("b", "k"), ObjectEntry(Version("v"), size, "e", 0))
+    return Scheduler(cache, PacingConfig(lanes=lanes, demand_lanes=1)), cache, obj
+
+
+def spans(fetch: Fetch) -> list[tuple[int, int]]:
+    return [(r.first, r.last) for r in fetch.ranges]
+
+
+def test_a_demand_goes_before_queued_prefetches() -> None:
+    s, _, obj = made()
+    s.prefetch(obj, 0, 10 * PAGES_PER_BLOCK, deadline=0.0)
+    s.demand(obj, 20 * PAGES_PER_BLOCK, 20 * PAGES_PER_BLOCK + 2)
+    fetches, _ = s.dispatch(0.0)
+    assert fetches[0].traffic_class is TrafficClass.DEMAND
+    assert spans(fetches[0]) == [(20 * PAGES_PER_BLOCK, 20 * PAGES_PER_BLOCK + 2)]
+
+
+def test_prefetches_leave_a_lane_for_demand() -> None:
+    s, _, obj = made()
+    s.prefetch(obj, 0, 60 * PAGES_PER_BLOCK, deadline=0.0)
+    fetches, _ = s.dispatch(0.0)
+    assert len(fetches) == 3
+    s.demand(obj, 63 * PAGES_PER_BLOCK, 63 * PAGES_PER_BLOCK + 1)
+    (demand,), _ = s.dispatch(0.0)
+    assert demand.traffic_class is TrafficClass.DEMAND
+
+
+def test_a_demand_takes_over_a_queued_prefetch() -> None:
+    s, _, obj = made()
+    s.prefetch(obj, 0, 8, deadline=0.0)
+    assert obj.pages[3] == QUEUED
+    s.demand(obj, 2, 4)
+    demand, _ = s.dispatch(0.0)
+    assert [spans(f) for f in demand if f.traffic_class is TrafficClass.DEMAND] == [[(2, 4)]]
+    prefetched = [x for f in demand[1:] for x in spans(f)]
+    assert sorted(prefetched) == [(0, 2), (4, 8)]
+
+
+def test_pages_in_flight_are_not_asked_for_again() -> None:
+    s, _, obj = made()
+    s.demand(obj, 0, 8)
+    s.dispatch(0.0)
+    assert s.demand(obj, 0, 8) == []
+    assert s.prefetch(obj, 0, 8, deadline=0.0) == 0
+    assert s.dispatch(0.0) == ([], [])
+
+
+def test_the_earliest_deadline_is_fetched_first() -> None:
+    s, _, obj = made(lanes=2)
+    s.prefetch(obj, 100, 101, deadline=2.0)
+    s.prefetch(obj, 200, 201, deadline=1.0)
+    (fetch,), _ = s.dispatch(0.0)
+    assert spans(fetch) == [(200, 201), (100, 101)]
+
+
+def test_a_cold_burst_is_dealt_in_small_units_in_order_of_need() -> None:
+    s, _, obj = made(lanes=5)
+    s.prefetch(obj, 0, PAGES_PER_BLOCK, deadline=0.0)
+    fetches, _ = s.dispatch(0.0)
+    assert [f.ranges[0].first for f in fetches] == [0, 8, 16, 24]
+    assert sum(f.bytes for f in fetches) == BLOCK_BYTES
+
+
+def test_no_range_crosses_a_block() -> None:
+    s, _, obj = made(lanes=2)
+    s.demand(obj, PAGES_PER_BLOCK - 3, 3 * PAGES_PER_BLOCK + 5)
+    fetches, _ = s.dispatch(0.0)
+    for f in fetches:
+        for a, b in spans(f):
+            assert a // PAGES_PER_BLOCK == (b - 1) // PAGES_PER_BLOCK
+
+
+def test_a_prefetch_larger_than_the_budget_is_sent_in_turns() -> None:
+    s, _, obj = made(lanes=2)
+    s.prefetch(obj, 0, 32 * PAGES_PER_BLOCK, deadline=0.0)
+    sent: list[tuple[int, int]] = []
+    now = 0.0
+    while True:
+        fetches, _ = s.dispatch(now)
+        if not fetches:
+            break
+        for f in fetches:
+            sent += spans(f)
+            now += 0.1
+            s.finished(f, f.bytes, now)
+    pages = [p for a, b in sent for p in range(a, b)]
+    assert sorted(pages) == list(range(32 * PAGES_PER_BLOCK))
+    assert s.prefetch_bytes_queued == 0 and s.prefetch_bytes_in_flight == 0
+
+
+def test_prefetch_that_finds_no_room_is_given_up() -> None:
+    s, cache, obj = made(capacity=2 * BLOCK_BYTES, lanes=100)
+    s.demand(obj, 0, 2 * PAGES_PER_BLOCK)
+    s.dispatch(0.0)
+    s.prefetch(obj, 8 * PAGES_PER_BLOCK, 9 * PAGES_PER_BLOCK, deadline=0.0)
+    assert s.dispatch(0.0) == ([], [])
+    assert cache.state(obj, 8 * PAGES_PER_BLOCK, 8 * PAGES_PER_BLOCK + 1).value == "miss"
+    assert s.prefetch_bytes_queued == 0
+
+
+def test_a_demand_without_room_is_refused() -> None:
+    s, _, obj = made(capacity=2 * BLOCK_BYTES)
+    assert s.demand(obj, 0, 2 * PAGES_PER_BLOCK) == []
+    assert s.demand(obj, 2 * PAGES_PER_BLOCK, 3 * PAGES_PER_BLOCK) is None
+
+
+def test_a_demand_drops_consumed_blocks_and_says_what_to_punch() -> None:
+    s, cache, obj = made(capacity=2 * BLOCK_BYTES)
+    s.demand(obj, 0, 2 * PAGES_PER_BLOCK)
+    cache.arrived(obj, 0, 2 * PAGES_PER_BLOCK, prefetch=False)
+    cache.asked(obj, 0, PAGES_PER_BLOCK)
+    punched = s.demand(obj, 2 * PAGES_PER_BLOCK, 3 * PAGES_PER_BLOCK)
+    assert punched is not None
+    assert [(p.offset, p.length) for p in punched] == [(0, BLOCK_BYTES)]
+
+
+def test_obsolete_objects_are_not_prefetched() -> None:
+    s, cache, obj = made()
+    s.prefetch(obj, 0, 8, deadline=0.0)
+    cache.forget(obj.name)
+    assert s.dispatch(0.0) == ([], [])
+
+
+def test_lanes_widen_with_what_they_deliver_and_forget_when_idle() -> None:
+    s, _, obj = made(lanes=1)
+    s.demand(obj, 0, 64)
+    (f,), _ = s.dispatch(0.0)
+    assert obj.pages[0] == FLIGHT
+    before = f.lane.window
+    s.finished(f, f.bytes, 0.1)
+    assert f.lane.window == before + f.bytes
+    f.lane.budget(s.config, 10.0)
+    assert f.lane.window == before

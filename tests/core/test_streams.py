@@ -1,0 +1,157 @@
+"""Which reads belong together, and what is believed about them."""
+
+import random
+
+from hubspoke.core.cache import CachedObject
+from hubspoke.core.generators import sequential
+from hubspoke.core.generators.candidates import DepthConfig
+from hubspoke.core.ids import ObjectName, ReadState, Version
+from hubspoke.core.streams import (
+    CLIENTS_PER_STREAM_MAX,
+    STREAMS_MAX,
+    STREAMS_PER_OBJECT_MAX,
+    Access,
+    Cursor,
+    Pattern,
+    Stream,
+    StreamTable,
+)
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+def an_object(size: int, number: int = 1) -> CachedObject:
+    n = -(-size // 4096)
+    name = ObjectName("b", f"k{number}")
+    return CachedObject(number, name, Version("v"), size, bytearray(n), bytearray(n))
+
+
+def accesses(obj: CachedObject, offsets: list[int], length: int = 8 * KIB) -> list[Access]:
+    return [
+        Access(obj, o, length, f"c{i % 8}", i * 0.001, ReadState.HIT) for i, o in enumerate(offsets)
+    ]
+
+
+def observed(table: StreamTable, reads: list[Access]) -> list[Stream]:
+    table.observe(reads, lambda _: None)
+    return list(table)
+
+
+def test_reads_shuffled_inside_a_window_are_one_dense_stream() -> None:
+    obj = an_object(256 * MIB)
+    order = list(range(0, 32 * MIB, 8 * KIB))
+    rng = random.Random(1)
+    for i in range(0, len(order), 128):
+        part = order[i : i + 128]
+        rng.shuffle(part)
+        order[i : i + 128] = part
+    (s,) = observed(StreamTable(), accesses(obj, order))
+    assert sequential.judge(s)
+    assert s.pattern is Pattern.SEQUENTIAL
+    assert s.hi == 32 * MIB
+
+
+def test_two_jobs_far_apart_in_one_object_are_two_streams() -> None:
+    obj = an_object(1 << 30)
+    reads = [o for i in range(64) for o in (i * 8 * KIB, 512 * MIB + i * 8 * KIB)]
+    assert len(observed(StreamTable(), accesses(obj, reads))) == 2
+
+
+def test_random_reads_are_called_random() -> None:
+    obj = an_object(1 << 30)
+    rng = random.Random(2)
+    reads = [rng.randrange(0, 64 * MIB, 8 * KIB) for _ in range(400)]
+    streams = observed(StreamTable(), accesses(obj, reads))
+    assert not any(sequential.judge(s) for s in streams)
+
+
+def test_holes_behind_the_front_end_a_dense_stream() -> None:
+    obj = an_object(256 * MIB)
+    table = StreamTable()
+    (s,) = observed(table, accesses(obj, list(range(0, 8 * MIB, 8 * KIB))))
+    assert sequential.judge(s)
+    table.observe(accesses(obj, list(range(8 * MIB, 24 * MIB, 32 * KIB))), lambda _: None)
+    assert not sequential.judge(s)
+    assert s.pattern is not Pattern.SEQUENTIAL
+
+
+def test_coverage_looks_back_only_as_far_as_the_ring_reaches() -> None:
+    obj = an_object(512 * MIB)
+    table = StreamTable()
+    reads = accesses(obj, list(range(0, 200 * MIB, 256 * KIB)), 256 * KIB)
+    (s,) = observed(table, reads)
+    assert s.coverage(100 * MIB, 200 * MIB) == 1.0
+    assert s.coverage(0, 100 * MIB) == 0.0
+    assert s.coverage(150 * MIB, 400 * MIB) < 0.5
+
+
+def test_the_ring_forgets_marks_when_the_front_jumps() -> None:
+    obj = an_object(512 * MIB)
+    table = StreamTable()
+    observed(table, accesses(obj, list(range(0, 8 * MIB, 64 * KIB)), 64 * KIB))
+    (s,) = observed(table, accesses(obj, [11 * MIB]))
+    assert s.coverage(8 * MIB, 11 * MIB) == 0.0
+    assert s.coverage(0, 8 * MIB) == 1.0
+
+
+def test_a_cursor_confirms_equal_jumps_of_equal_runs() -> None:
+    c = Cursor(0, 8, 0.0)
+    for k in range(1, 5):
+        c.access(k * 100, 4, float(k))
+        c.access(k * 100 + 4, 4, k + 0.5)
+    assert (c.jump, c.last_run_length, c.confirmed, c.period_s) == (100, 8, 3, 1.0)
+    c.access(1_000_000, 8, 9.0)
+    assert c.confirmed == 0
+
+
+def test_a_repeated_read_is_not_a_jump() -> None:
+    c = Cursor(0, 8, 0.0)
+    c.access(0, 8, 1.0)
+    c.access(4, 2, 2.0)
+    assert (c.run_start, c.run_end, c.jump) == (0, 8, 0)
+
+
+def test_tables_stay_bounded() -> None:
+    table = StreamTable()
+    for n in range(STREAMS_MAX + 100):
+        observed(table, accesses(an_object(64 * KIB, n), [0]))
+    assert len(table) == len(list(table)) == STREAMS_MAX
+    table = StreamTable()
+    far = [i * 100 * MIB for i in range(3 * STREAMS_PER_OBJECT_MAX)]
+    assert len(observed(table, accesses(an_object(4 << 30), far))) == STREAMS_PER_OBJECT_MAX
+    many = [
+        Access(an_object(MIB), 0, 10, f"c{i}", 0.0, ReadState.HIT)
+        for i in range(CLIENTS_PER_STREAM_MAX + 50)
+    ]
+    (s,) = observed(StreamTable(), [a._replace(obj=many[0].obj) for a in many])
+    assert len(s.clients) == CLIENTS_PER_STREAM_MAX
+
+
+def test_a_single_read_at_the_start_brings_only_the_head() -> None:
+    obj = an_object(64 * MIB)
+    (s,) = observed(StreamTable(), accesses(obj, [0]))
+    (c,), beyond = sequential.propose(s, 0.0, 0.3, DepthConfig())
+    assert c.offset + c.length == 8 * KIB + sequential.HEAD_BYTES
+    assert beyond == 0
+
+
+def test_a_single_read_in_the_middle_brings_nothing() -> None:
+    obj = an_object(64 * MIB)
+    (s,) = observed(StreamTable(), accesses(obj, [10 * MIB]))
+    assert sequential.propose(s, 0.0, 0.3, DepthConfig()) == ([], 0)
+
+
+def test_the_tail_says_how_much_is_due_after_the_end() -> None:
+    obj = an_object(8 * MIB)
+    (s,) = observed(StreamTable(), accesses(obj, list(range(0, 8 * MIB - 64 * KIB, 8 * KIB))))
+    found, beyond = sequential.propose(s, 1.0, 0.3, DepthConfig())
+    assert found[-1].offset + found[-1].length == 8 * MIB
+    assert beyond > 0
+
+
+def test_what_was_planned_is_not_proposed_again() -> None:
+    obj = an_object(256 * MIB)
+    (s,) = observed(StreamTable(), accesses(obj, list(range(0, 8 * MIB, 8 * KIB))))
+    (first,), _ = sequential.propose(s, 1.0, 0.3, DepthConfig())
+    assert sequential.propose(s, 1.0, 0.3, DepthConfig()) == ([], 0)
+    assert s.planned == first.offset + first.length
