@@ -235,6 +235,7 @@ class HubLink(Protocol):
 
     url: str
 
+    async def connect(self) -> None: ...  # open the lanes before they are needed
     async def fetch(
         self,
         lane: int,

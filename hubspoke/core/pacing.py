@@ -26,6 +26,9 @@ class PacingConfig:
     windows_per_request: int = 2
     request_bytes_min: int = 256 << 10
     request_bytes_max: int = 16 << 20
+    # zstd level 1 packs about 400 MB/s on one core of the hub: on a faster path it would be the
+    # bottleneck.
+    compress_below_bytes_per_second: float = 250e6
 
 
 @dataclass(slots=True)

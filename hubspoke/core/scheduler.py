@@ -65,7 +65,9 @@ class Punch:
 class Scheduler:
     """Queues of wanted pages and the lanes; `dispatch` turns them into requests."""
 
-    def __init__(self, cache: Cache, config: PacingConfig) -> None:
+    def __init__(self, cache: Cache, config: PacingConfig, first_number: int = 1) -> None:
+        # A restarted spoke must not use a number again that its former self may still have under
+        # way at the hub, so the numbers start from the time.
         self.config = config
         self.lanes = [Lane(i) for i in range(config.lanes)]
         self.prefetch_bytes_in_flight = 0
@@ -74,7 +76,7 @@ class Scheduler:
         self._demand: deque[FetchedRange] = deque()
         self._prefetch: list[tuple[float, int, FetchedRange]] = []
         self._tie = 0
-        self._next_number = 1
+        self._next_number = first_number
 
     def demand(self, obj: CachedObject, first: int, last: int) -> list[Punch] | None:
         """A reader needs the pages now. Pages in flight are left alone.

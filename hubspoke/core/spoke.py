@@ -56,11 +56,12 @@ class SpokeCore:
     ) -> None:
         self.config = config
         self.cache = Cache(config.capacity)
-        self.scheduler = Scheduler(self.cache, config.pacing)
+        self.scheduler = Scheduler(self.cache, config.pacing, 1 + unix_ns // 1_000)
         self.path = PathModel()
         self.ledger = Ledger(now, unix_ns)
         self.streams = StreamTable()
         self.events_dropped = 0
+        self.encoded_bytes = 0
         self._score = score
         self._listing = listing
         self._walks = next_object.Walks()
@@ -149,13 +150,22 @@ class SpokeCore:
         self._settle_waste()
         return fetches, punched
 
-    def arrived(self, fetch: Fetch, index: int, offset: int, length: int, now: float) -> None:
-        """A frame of range `index` passed its digest and is on disk."""
+    def compress(self, now: float) -> bool:
+        """Whether frames should travel compressed: where the path is slower than the packing."""
+        rate = self.path.rate(now)
+        return rate is None or rate < self.config.pacing.compress_below_bytes_per_second
+
+    def arrived(
+        self, fetch: Fetch, index: int, offset: int, length: int, encoded: int, now: float
+    ) -> None:
+        """A frame of range `index` passed its digest and is on disk; `encoded` bytes of it
+        crossed the wire."""
         r = fetch.ranges[index]
         first, last = page_span(offset, length)
         prefetch = fetch.traffic_class is TrafficClass.PREFETCH
         self.cache.arrived(r.obj, first, last, prefetch=prefetch)
         self.ledger.payload(fetch.traffic_class, length)
+        self.encoded_bytes += encoded
         self.path.delivered(length, now)
 
     def failed(self, fetch: Fetch, index: int) -> None:
@@ -181,6 +191,7 @@ class SpokeCore:
     def reset_stats(self, now: float, unix_ns: int) -> None:
         """Start all counters anew; what is cached and believed stays."""
         self.cache.forget_asked()
+        self.encoded_bytes = 0
         self.ledger.reset(now, unix_ns)
 
     def _settle_waste(self) -> None:

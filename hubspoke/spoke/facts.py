@@ -67,7 +67,7 @@ class FactsCollector:
             },
             rtt_ms=None if rtt is None else rtt * 1e3,
             bandwidth_bytes_per_second=s.core.path.rate(s.clock.now()),
-            encoded_bytes=payload,  # frames travel as they are
+            encoded_bytes=s.core.encoded_bytes,
         )
 
     def _cache(self) -> CacheFacts:

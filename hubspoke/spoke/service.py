@@ -439,7 +439,12 @@ class SpokeService:
                 objects.append(wire.FetchObject(name.bucket, name.key, r.obj.version))
             ranges.append(wire.FetchRange(at, r.offset, r.length))
         return wire.FetchRequest(
-            self.tuning.spoke_id, fetch.number, fetch.traffic_class.value, objects, ranges
+            self.tuning.spoke_id,
+            fetch.number,
+            fetch.traffic_class.value,
+            objects,
+            ranges,
+            self.core.compress(fetch.sent_at),
         )
 
     async def _store(self, fetch: Fetch, header: wire.FrameHeader, data: bytes) -> None:
@@ -459,7 +464,9 @@ class SpokeService:
                 await loop.run_in_executor(self._pool, self._write, obj, header, data)
         except OSError as e:
             raise HubUnavailable(f"{obj.name}: cache folder: {e}") from e
-        self.core.arrived(fetch, header.range_index, header.offset, len(data), self.clock.now())
+        now = self.clock.now()
+        encoded = header.payload_bytes
+        self.core.arrived(fetch, header.range_index, header.offset, len(data), encoded, now)
         self._waiters.wake(obj.number, self._readable(obj))
 
     def _readable(self, obj: CachedObject) -> Callable[[int, int], bool]:

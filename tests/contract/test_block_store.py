@@ -188,7 +188,7 @@ def test_a_flipped_index_byte_ends_the_index_there(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("")
-    with pytest.raises(ConfigError, match="--cache .*f"):
+    with pytest.raises(ConfigError, match=r"--cache .*f"):
         FileBlockStore([tmp_path / "f"]).load()
 
 

@@ -110,7 +110,7 @@ class Lab:
     def _frame(self, fetch: Fetch, index: int, offset: int, length: int) -> Callable[[], None]:
         def arrived() -> None:
             self.received += length
-            self.core.arrived(fetch, index, offset, length, self.now)
+            self.core.arrived(fetch, index, offset, length, length, self.now)
             self._wake()
 
         return arrived
