@@ -1,0 +1,50 @@
+"""What a spoke answers when no lease covers its replica: refuse, or answer up to an age.
+
+Never decides for a read under a valid lease, and never makes "unreachable" into "absent".
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from hubspoke.core.ids import ObjectName
+
+BOUNDED_DEFAULT_S = 3600.0
+
+
+class PolicyRule(Protocol):
+    """prefix: of BUCKET/KEY. bounded_s: None is strict, else the age up to which it answers."""
+
+    @property
+    def prefix(self) -> str: ...
+    @property
+    def bounded_s(self) -> float | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPolicy:
+    """The longest matching prefix decides; without a match `default_s` holds."""
+
+    rules: Sequence[PolicyRule] = ()
+    default_s: float | None = BOUNDED_DEFAULT_S
+
+    def bound_for(self, name: ObjectName) -> float | None:
+        """Seconds of age up to which the name is answered; None: strict."""
+        path = str(name)
+        matching = [rule for rule in self.rules if path.startswith(rule.prefix)]
+        if not matching:
+            return self.default_s
+        return max(matching, key=lambda rule: len(rule.prefix)).bounded_s
+
+    def refusal(self, name: ObjectName, age_s: float) -> str | None:
+        """Why the name is not answered at this age; None: it is.
+
+        age_s: seconds since the replica was surely current, infinite when that is not known.
+        """
+        bound = self.bound_for(name)
+        if bound is None:
+            return "no lease, and its policy is strict"
+        if age_s > bound:
+            old = f"{age_s:.1f} s old" if age_s != float("inf") else "of unknown age"
+            return f"no lease, and the replica is {old}, beyond its bound of {bound:g} s"
+        return None

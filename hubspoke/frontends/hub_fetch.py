@@ -1,0 +1,223 @@
+"""One fetch: many ranges of many objects as one stream of frames.
+
+    ranges -> pieces (<= PIECE_BYTES, cut at absolute multiples) -> reads, a few ahead -> frames
+
+Reads run ahead of the socket by a bounded amount, so that disk and socket work at the same time
+and a slow spoke holds no more than that; they are sent in the order asked for. Frames are cut at
+absolute multiples of FRAME_BYTES_MAX, so that none crosses a block of the spoke's cache. An error
+ends its range only.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import zstandard
+
+from hubspoke import wire
+from hubspoke.core.ids import FRAME_BYTES_MAX, PAGE_BYTES, ObjectName, TrafficClass, Version
+from hubspoke.errors import HubSpokeError, InvalidRange, InvalidRequest, NoSuchKey, VersionChanged
+from hubspoke.frontends.asgi import Send
+from hubspoke.hub.service import HubService
+
+PIECE_BYTES = 1 << 20  # one read of the store and one write to the socket: 4 frames
+ERROR_TEXT_BYTES_MAX = 500
+_CLASSES = {c.value for c in TrafficClass}
+_CODES: tuple[tuple[type[HubSpokeError], int], ...] = (
+    (VersionChanged, wire.ERROR_CHANGED),
+    (NoSuchKey, wire.ERROR_GONE),
+    (InvalidRange, wire.ERROR_RANGE),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FetchConfig:
+    objects_max: int = 4096
+    ranges_max: int = 4096
+    # What one stream may carry; more is asked for in another request.
+    bytes_max: int = 1 << 30
+    # Ahead of the socket: two pieces hide a disk of 1 ms behind a socket of 1 GB/s; small ranges
+    # need more reads at once to hide the same disk.
+    ahead_bytes: int = 4 << 20
+    ahead_reads: int = 16
+    # Small frames leave together up to here: a write to the socket costs about 20 us.
+    write_bytes: int = 128 << 10
+    # zstd level 1 must save a tenth of a piece's first frame, or the piece goes as it is.
+    zstd_ratio_max: float = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    range_index: int
+    offset: int
+    length: int
+    last: bool
+
+
+def check_fetch(request: wire.FetchRequest, config: FetchConfig) -> None:
+    """Raises InvalidRequest naming the field, what it holds and what would be right."""
+    if not 1 <= len(request.ranges) <= config.ranges_max:
+        raise InvalidRequest(f"fetch of {len(request.ranges)} ranges; 1 to {config.ranges_max}")
+    if len(request.objects) > config.objects_max:
+        raise InvalidRequest(
+            f"fetch of {len(request.objects)} objects; {config.objects_max} at most"
+        )
+    if request.traffic_class not in _CLASSES:
+        raise InvalidRequest(f"traffic class {request.traffic_class!r}; one of {sorted(_CLASSES)}")
+    total = 0
+    for i, r in enumerate(request.ranges):
+        if not 0 <= r.object < len(request.objects):
+            raise InvalidRequest(f"range {i}: object {r.object} of {len(request.objects)}")
+        if r.offset < 0 or r.offset % PAGE_BYTES or r.length <= 0:
+            raise InvalidRequest(
+                f"range {i}: {r.offset}+{r.length}; offset a multiple of {PAGE_BYTES}, length > 0"
+            )
+        total += r.length
+    if total > config.bytes_max:
+        raise InvalidRequest(f"fetch of {total} bytes; {config.bytes_max} at most")
+
+
+class Fetch:
+    def __init__(self, hub: HubService, request: wire.FetchRequest, config: FetchConfig) -> None:
+        self._hub = hub
+        self._request = request
+        self._config = config
+        self._cancelled: set[int] = set()
+        self._ended: set[int] = set()
+
+    def cancel(self, ranges: list[int]) -> None:
+        """Give up these ranges, or all if none is named; what is on its way still arrives."""
+        self._cancelled.update(ranges or range(len(self._request.ranges)))
+
+    async def run(self, send: Send) -> None:
+        """Send all frames; the end of the response is the caller's."""
+        config = self._config
+        pieces = self._pieces()
+        window: deque[tuple[_Piece, asyncio.Task[list[bytes | memoryview]]]] = deque()
+        ahead = 0
+        out: list[bytes | memoryview] = []
+        out_bytes = 0
+        try:
+            while True:
+                while ahead < config.ahead_bytes and len(window) < config.ahead_reads:
+                    piece = next(pieces, None)
+                    if piece is None:
+                        break
+                    window.append((piece, asyncio.create_task(self._load(piece))))
+                    ahead += piece.length
+                if out and (
+                    not window or out_bytes >= config.write_bytes or not window[0][1].done()
+                ):
+                    await send(
+                        {"type": "http.response.body", "body": b"".join(out), "more_body": True}
+                    )
+                    out, out_bytes = [], 0
+                    continue
+                if not window:
+                    return
+                piece, task = window.popleft()
+                ahead -= piece.length
+                out += await self._frames_of(piece, task)
+                out_bytes += piece.length
+        finally:
+            for _, task in window:
+                task.cancel()
+            await asyncio.gather(*(task for _, task in window), return_exceptions=True)
+
+    def _pieces(self) -> Iterator[_Piece]:
+        for i, r in enumerate(self._request.ranges):
+            at, end = r.offset, r.offset + r.length
+            while at < end and i not in self._ended:
+                cut = min(end, (at // PIECE_BYTES + 1) * PIECE_BYTES)
+                yield _Piece(i, at, cut - at, cut == end)
+                at = cut
+
+    async def _frames_of(
+        self, piece: _Piece, task: asyncio.Task[list[bytes | memoryview]]
+    ) -> list[bytes | memoryview]:
+        i = piece.range_index
+        if i in self._ended or i in self._cancelled:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            return [] if i in self._ended else self._end(i, wire.ERROR_CANCELLED, "cancelled")
+        try:
+            frames = await task
+        except HubSpokeError as e:
+            code = next((code for cls, code in _CODES if isinstance(e, cls)), wire.ERROR_STORE)
+            return self._end(i, code, str(e))
+        if piece.last:
+            r = self._request.ranges[i]
+            frames.append(wire.pack_frame(wire.FRAME_DONE, i, r.offset + r.length, 0))
+        return frames
+
+    def _end(self, i: int, code: int, text: str) -> list[bytes | memoryview]:
+        self._ended.add(i)
+        told = text.encode("utf-8", "replace")[:ERROR_TEXT_BYTES_MAX]
+        offset = self._request.ranges[i].offset
+        head = wire.pack_frame(wire.FRAME_ERROR, i, offset, code, payload_bytes=len(told))
+        return [head, told]
+
+    async def _load(self, piece: _Piece) -> list[bytes | memoryview]:
+        if piece.range_index in self._cancelled:
+            return []
+        r = self._request.ranges[piece.range_index]
+        o = self._request.objects[r.object]
+        name = ObjectName(o.bucket, o.key)
+        entry = self._hub.known(name)
+        if entry is None:
+            raise NoSuchKey(f"{name}: no such object")
+        if entry.version != o.version:
+            raise VersionChanged(f"{name}: version {entry.version}, {o.version} was asked for")
+        if r.offset + r.length > entry.size:
+            raise InvalidRange(f"{name}: {r.offset}+{r.length} of {entry.size} bytes")
+        data = await self._hub.read_version(name, Version(o.version), piece.offset, piece.length)
+        if not self._request.accept_zstd:
+            # Digests of a piece take 50 us, less than handing them to a thread and back.
+            return _plain(piece, data)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            None, _compressed, piece, data, self._config.zstd_ratio_max
+        )
+
+
+def _cuts(piece: _Piece, data: bytes) -> Iterator[tuple[int, memoryview]]:
+    view = memoryview(data)
+    at, end = piece.offset, piece.offset + piece.length
+    while at < end:
+        cut = min(end, (at // FRAME_BYTES_MAX + 1) * FRAME_BYTES_MAX)
+        yield at, view[at - piece.offset : cut - piece.offset]
+        at = cut
+
+
+def _plain(piece: _Piece, data: bytes) -> list[bytes | memoryview]:
+    frames: list[bytes | memoryview] = []
+    for at, view in _cuts(piece, data):
+        n = len(view)
+        frames.append(
+            wire.pack_frame(wire.FRAME_DATA, piece.range_index, at, n, wire.digest(view), n)
+        )
+        frames.append(view)
+    return frames
+
+
+def _compressed(piece: _Piece, data: bytes, ratio_max: float) -> list[bytes | memoryview]:
+    """Frame by frame, unless the first shows that it does not pay."""
+    zstd = zstandard.ZstdCompressor(level=1)
+    frames: list[bytes | memoryview] = []
+    for at, view in _cuts(piece, data):
+        packed = zstd.compress(view)
+        if len(packed) > ratio_max * len(view):
+            if not frames:
+                return _plain(piece, data)
+            head = wire.pack_frame(
+                wire.FRAME_DATA, piece.range_index, at, len(view), wire.digest(view), len(view)
+            )
+            frames += [head, view]
+            continue
+        head = wire.pack_frame(
+            wire.FRAME_DATA, piece.range_index, at, len(view), wire.digest(view), len(packed),
+            wire.FLAG_ZSTD,
+        )  # fmt: skip
+        frames += [head, packed]
+    return frames

@@ -1,0 +1,186 @@
+"""The hub's side of the hub-spoke protocol (wire.py) as an ASGI application.
+
+Decides how requests are checked and how answers are streamed; the hub decides what they say. It
+must never hold more than a fixed number of bytes for a spoke that reads slowly, and never let
+the fault of one range, or of one spoke, end another's.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, TypeVar
+from urllib.parse import parse_qs
+
+import zstandard
+
+from hubspoke import wire
+from hubspoke.errors import FormatError, HubSpokeError, InvalidRequest
+from hubspoke.frontends.asgi import Receive, Scope, Send
+from hubspoke.frontends.hub_fetch import Fetch, FetchConfig, check_fetch
+from hubspoke.hub.service import HubService
+
+log = logging.getLogger(__name__)
+
+# A fetch of 4,096 ranges of 4,096 objects with keys of 1 KiB is below 5 MB.
+BODY_BYTES_MAX = 8 << 20
+LEASE_BODY_BYTES_MAX = 1 << 20
+_OCTETS = [(b"content-type", b"application/octet-stream")]
+
+_M = TypeVar("_M", wire.FetchRequest, wire.CancelRequest, wire.LeaseRequest)
+
+
+class HubProtocolApp:
+    def __init__(self, hub: HubService, config: FetchConfig | None = None) -> None:
+        self._hub = hub
+        self._config = config or FetchConfig()
+        self._fetches: dict[tuple[str, int], Fetch] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        assert scope["type"] == "http", scope["type"]
+        path = scope["path"].removeprefix(wire.PREFIX)
+        routes = {
+            ("POST", "fetch"): self._fetch,
+            ("POST", "cancel"): self._cancel,
+            ("POST", "lease"): self._lease,
+            ("GET", "snapshot"): self._snapshot,
+            ("GET", "feed"): self._feed,
+        }
+        handler = routes.get((scope["method"], path))
+        if handler is None:
+            return await _answer(send, 404, f"no {scope['method']} {path} in this protocol")
+        if not_ready := self._hub.ready():
+            return await _answer(send, 503, "; ".join(not_ready))
+        try:
+            await handler(scope, receive, send)
+        except (InvalidRequest, FormatError) as e:
+            await _answer(send, 400, str(e))
+        except HubSpokeError as e:
+            await _answer(send, 503, str(e))
+        except _Disconnected:
+            log.debug("client has gone away path=%s", path)
+
+    async def _fetch(self, _: Scope, receive: Receive, send: Send) -> None:
+        request = await _message(receive, wire.FetchRequest, BODY_BYTES_MAX)
+        check_fetch(request, self._config)
+        key = (request.spoke, request.number)
+        if key in self._fetches:
+            raise InvalidRequest(f"fetch {request.number} of {request.spoke!r} is under way")
+        fetch = self._fetches[key] = Fetch(self._hub, request, self._config)
+        try:
+            await _start(send)
+            await _while_connected(receive, fetch.run(send))
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            del self._fetches[key]
+
+    async def _cancel(self, _: Scope, receive: Receive, send: Send) -> None:
+        """204 also when there is nothing (left) to cancel: it may just have ended."""
+        request = await _message(receive, wire.CancelRequest, LEASE_BODY_BYTES_MAX)
+        fetch = self._fetches.get((request.spoke, request.number))
+        if fetch is not None:
+            fetch.cancel(request.ranges)
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _lease(self, _: Scope, receive: Receive, send: Send) -> None:
+        request = await _message(receive, wire.LeaseRequest, LEASE_BODY_BYTES_MAX)
+        body = wire.encode(await self._hub.lease(request))
+        headers = [*_OCTETS, (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _snapshot(self, _: Scope, receive: Receive, send: Send) -> None:
+        await _read_body(receive, 0)
+        loop = asyncio.get_running_loop()
+        zstd = zstandard.ZstdCompressor(level=3)
+
+        def pack(message: wire.Message) -> bytes:
+            return wire.pack_message(zstd.compress(wire.encode(message)))
+
+        async def packed() -> AsyncIterator[bytes]:
+            async for message in self._hub.snapshot():
+                yield await loop.run_in_executor(None, pack, message)
+
+        await _start(send)
+        await _while_connected(receive, _stream(send, packed()))
+
+    async def _feed(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await _read_body(receive, 0)
+        query = parse_qs(scope["query_string"].decode("latin-1"))
+        epoch, after = query.get("epoch", [""])[0], query.get("after", ["0"])[0]
+        if not after.isascii() or not after.isdigit():
+            raise InvalidRequest(f"feed: after={after!r}; expected a sequence number")
+
+        async def packed() -> AsyncIterator[bytes]:
+            async for message in self._hub.feed(epoch, int(after)):
+                yield wire.pack_message(wire.encode(message))
+
+        await _start(send)
+        await _while_connected(receive, _stream(send, packed()))
+
+
+class _Disconnected(Exception):
+    """The client has gone away; nobody is left to answer."""
+
+
+async def _message(receive: Receive, kind: type[_M], limit: int) -> _M:
+    message = wire.decode(await _read_body(receive, limit))
+    if not isinstance(message, kind):
+        raise InvalidRequest(f"{type(message).__name__}; expected {kind.__name__}")
+    return message
+
+
+async def _read_body(receive: Receive, limit: int) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        event = await receive()
+        if event["type"] != "http.request":
+            raise _Disconnected
+        part = event.get("body", b"")
+        size += len(part)
+        if size > limit:
+            raise InvalidRequest(f"request body of more than {limit} bytes")
+        parts.append(part)
+        if not event.get("more_body", False):
+            return b"".join(parts)
+
+
+async def _while_connected(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
+    """Do the work, and drop it as soon as the client is gone: `send` does not tell."""
+    doing = asyncio.create_task(work)
+    watching = asyncio.create_task(_gone(receive))
+    try:
+        await asyncio.wait({doing, watching}, return_when=asyncio.FIRST_COMPLETED)
+        if not doing.done():
+            raise _Disconnected
+        await doing
+    finally:
+        for task in (doing, watching):
+            task.cancel()
+        await asyncio.gather(doing, watching, return_exceptions=True)
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _start(send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": _OCTETS})
+
+
+async def _stream(send: Send, bodies: AsyncIterator[bytes]) -> None:
+    async for body in bodies:
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _answer(send: Send, status: int, reason: str) -> None:
+    body = reason.encode("utf-8", "replace")
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-length", str(len(body)).encode()),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
