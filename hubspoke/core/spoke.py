@@ -19,7 +19,7 @@ from hubspoke.core.cache import (
     CachedObject,
     StoredFrame,
 )
-from hubspoke.core.generators import next_object, sequential, strided
+from hubspoke.core.generators import blind_fill, next_object, sequential, strided
 from hubspoke.core.generators.candidates import Candidate, DepthConfig, Listing
 from hubspoke.core.ids import (
     ObjectEntry,
@@ -65,6 +65,7 @@ class SpokeCore:
         self._score = score
         self._listing = listing
         self._walks = next_object.Walks()
+        self._blind = blind_fill.BlindFill()
         self._events: deque[Access] = deque()
         self._replaced: set[int] = set()
         self._ending: deque[Stream] = deque(maxlen=16)  # streams that flowed over their object
@@ -224,7 +225,8 @@ class SpokeCore:
         if not self.config.prefetch:
             return []
         for s in sorted(moved, key=lambda s: s.stream_id):
-            candidates += self._propose(s, now, hide_s)
+            found = self._propose(s, now, hide_s)
+            candidates += found or self._fill(s, moved[s], now)
         return self._queue(candidates, now)
 
     def _propose(self, s: Stream, now: float, hide_s: float) -> list[Candidate]:
@@ -242,6 +244,20 @@ class SpokeCore:
             found += next_object.overflow(s, beyond, self._listing, hide_s)
         if not found and s.hide_bytes == 0:
             found = strided.propose(s, hide_s)
+        return found
+
+    def _fill(self, s: Stream, accesses: Sequence[Access], now: float) -> list[Candidate]:
+        folders = {self._blind.observe(s, a, self._listing) for a in accesses} - {None}
+        outstanding = self.scheduler.prefetch_bytes_in_flight + self.scheduler.prefetch_bytes_queued
+        want = blind_fill.OUTSTANDING_BYTES_MIN
+        rate = self.path.rate(now)
+        if rate is not None and self.path.rtt_s is not None:
+            want = max(want, int(2 * rate * self.path.rtt_s))
+        found: list[Candidate] = []
+        for folder in folders:
+            if folder is not None and want > outstanding:
+                found += self._blind.propose(folder, want - outstanding, self.cache.room)
+                outstanding = want
         return found
 
     def _opened(self, s: Stream, now: float, hide_s: float) -> list[Candidate]:

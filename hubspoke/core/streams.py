@@ -222,10 +222,12 @@ class StreamTable:
         self._count = 0
         self._next_id = 1
 
-    def observe(self, accesses: Sequence[Access], on_new: Callable[[Stream], None]) -> set[Stream]:
-        """Sort accesses into streams; returns the streams that moved. on_new: called for each
-        stream at its first access, before the next one is looked at."""
-        moved: set[Stream] = set()
+    def observe(
+        self, accesses: Sequence[Access], on_new: Callable[[Stream], None]
+    ) -> dict[Stream, list[Access]]:
+        """Sort accesses into streams; returns the streams that moved, with what moved them.
+        on_new: called for each stream at its first access, before the next one is looked at."""
+        moved: dict[Stream, list[Access]] = {}
         for a in accesses:
             if a.length == 0 or a.obj.dead:
                 continue
@@ -236,7 +238,7 @@ class StreamTable:
                 on_new(stream)
             else:
                 stream.access(a)
-            moved.add(stream)
+            moved.setdefault(stream, []).append(a)
         return moved
 
     def _find(self, a: Access) -> Stream | None:

@@ -7,13 +7,11 @@ that goes away cancels only its own wait.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from hubspoke import wire
-from hubspoke.core.cache import CachedObject, StoredFrame
+from hubspoke.core.cache import CachedObject
 from hubspoke.core.generators.candidates import DepthConfig
 from hubspoke.core.ids import (
     BLOCK_BYTES,
@@ -23,8 +21,8 @@ from hubspoke.core.ids import (
     ReadState,
     page_span,
 )
+from hubspoke.core.namespace import PageSpan
 from hubspoke.core.pacing import PacingConfig
-from hubspoke.core.scheduler import Fetch, Punch
 from hubspoke.core.spoke import SpokeConfig, SpokeCore
 from hubspoke.errors import (
     CorruptFrame,
@@ -33,7 +31,6 @@ from hubspoke.errors import (
     HubUnavailable,
     NoSuchBucket,
     NoSuchKey,
-    Overloaded,
     VersionChanged,
 )
 from hubspoke.ports import (
@@ -48,8 +45,9 @@ from hubspoke.ports import (
 )
 from hubspoke.report.facts import SpokeFacts
 from hubspoke.spoke.facts import FactsCollector
+from hubspoke.spoke.filler import Filler
 from hubspoke.spoke.follower import Follower
-from hubspoke.spoke.waiters import Waiters
+from hubspoke.spoke.renewal import FollowerTuning
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +75,7 @@ class SpokeTuning:
     threads: int = 8
     pacing: PacingConfig = field(default_factory=PacingConfig)
     depth: DepthConfig = field(default_factory=DepthConfig)
+    follower: FollowerTuning = field(default_factory=FollowerTuning)
 
 
 class _Listing:
@@ -103,12 +102,18 @@ class SpokeService:
         blocks: BlockStore,
         clock: Clock,
         ranker: Ranker,
-        follower: Follower,
         tuning: SpokeTuning,
     ) -> None:
         self.tuning = tuning
         self.model_name = ranker.name
-        self.follower = follower
+        self.follower = Follower(
+            link,
+            namespace,
+            clock,
+            spoke_id=tuning.spoke_id,
+            on_change=self._changed,
+            tuning=tuning.follower,
+        )
         self.link = link
         self.namespace = namespace
         self.blocks = blocks
@@ -120,67 +125,70 @@ class SpokeService:
             config, ranker.score, _Listing(namespace), clock.now(), clock.unix_ns()
         )
         self.ledger = self.core.ledger
-        self._waiters = Waiters()
-        self._pool = ThreadPoolExecutor(tuning.threads, thread_name_prefix="blocks")
+        self.filler = Filler(self.core, link, blocks, clock, tuning.spoke_id, tuning.threads)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._fetches: set[asyncio.Task[None]] = set()
         self._predict_at: asyncio.TimerHandle | None = None
         self._predicted = float("-inf")
-        self._closing = False
         self._facts = FactsCollector(self)
-        self._created: set[int] = set()  # objects that have a file in the block store
 
     # -- life ---------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Load the cache's index and follow the hub; returns before the hub was reached."""
-        loop = asyncio.get_running_loop()
-        for o in await loop.run_in_executor(self._pool, self.blocks.load):
-            self.core.cache.restore(o.number, o.name, o.version, o.size, o.frames)
-            self._created.add(o.number)
+        await self.filler.load()
         self._spawn(self._flush_index())
         await self.follower.start()
+        self._spawn(self._connect())
         cache = self.core.cache
         log.info("cache loaded objects=%d bytes=%d", len(cache.objects), cache.used)
 
     async def close(self) -> None:
         """Stop fetching; what is on disk stays and is found at the next start."""
-        self._closing = True
         if self._predict_at is not None:
             self._predict_at.cancel()
         await self.follower.close()
-        for task in (*self._tasks, *self._fetches):
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, *self._fetches, return_exceptions=True)
-        self._waiters.fail_all(HubUnavailable("the spoke is stopping"))
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.filler.close()
         await self.link.close()
-        self._pool.shutdown(wait=True)
         self.blocks.close()
+        await self.namespace.close()
 
     def ready(self) -> list[str]:
         """Reasons why this spoke does not serve now; empty when it does."""
         return self.follower.ready()
 
-    def changed(self, change: Change) -> None:
+    def _changed(self, change: Change) -> None:
         """The replica applied a change: cached blocks of other versions are of no use."""
         current = self.core.cache.current(change.name)
         if current is None:
             return
         if change.entry is None or change.entry.version != current.version:
-            self._drop(self.core.gone(change.name))
-        self._waiters.name_changed(change.name)
+            self.filler.drop(self.core.gone(change.name))
+        self.filler.waiters.name_changed(change.name)
 
     def _spawn(self, coroutine: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    async def _connect(self) -> None:
+        """Open the lanes once the hub answers: the first reads should not pay for that."""
+        while True:
+            try:
+                await self.link.connect()
+                return
+            except HubSpokeError as e:
+                log.debug("lanes not open yet error=%s", e)
+                await asyncio.sleep(self.tuning.follower.backoff_max_s)
+
     async def _flush_index(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(self.tuning.index_flush_s)
             try:
-                await loop.run_in_executor(self._pool, self.blocks.flush)
+                await loop.run_in_executor(self.filler.pool, self.blocks.flush)
             except OSError as e:
                 log.warning("cache index not written error=%s", e)
 
@@ -197,8 +205,8 @@ class SpokeService:
         record = self.namespace.get(name)
         if record is None:
             if name.bucket not in self.namespace.buckets():
-                raise NoSuchBucket(name.bucket)
-            raise NoSuchKey(str(name))
+                raise NoSuchBucket(f"{name.bucket}: no such bucket")
+            raise NoSuchKey(f"{name}: no such object")
         return Resolved(name, record.entry, staleness)
 
     async def list_page(
@@ -206,11 +214,16 @@ class SpokeService:
     ) -> list[NamespaceRecord]:
         """See ports.Reader. A page under revocation waits until the change is applied."""
         deadline = self.clock.now() + self.tuning.read_deadline_s
-        await self.follower.settled_listing(bucket, prefix, deadline)
-        self.follower.admit(ObjectName(bucket, prefix))
-        if bucket not in self.namespace.buckets():
-            raise NoSuchBucket(bucket)
-        return self.namespace.scan(bucket, prefix=prefix, after=after, limit=limit)
+        while True:
+            self.follower.admit(ObjectName(bucket, prefix))
+            if bucket not in self.namespace.buckets():
+                raise NoSuchBucket(f"{bucket}: no such bucket")
+            page = self.namespace.scan(bucket, prefix=prefix, after=after, limit=limit)
+            last = page[-1].name.key if len(page) == limit else None
+            span = PageSpan(bucket, prefix, after, last)
+            if not self.follower.revoked(span):
+                return page
+            await self.follower.page_settled(span, deadline)
 
     # -- reads --------------------------------------------------------------------------------
 
@@ -232,7 +245,7 @@ class SpokeService:
         self._facts.read(resolved.name)
         core.access(obj, offset, length, client, state, started)
         if state is not ReadState.HIT:
-            self._ask(obj, offset, length)
+            self.filler.ask(obj, offset, length)
         self._predict_soon(started)
         data = await self._bytes(obj, offset, length, started + self.tuning.read_deadline_s)
         took = self.clock.now() - started
@@ -245,7 +258,7 @@ class SpokeService:
         if obj is not None and obj.version == resolved.entry.version:
             return obj
         obj, obsolete = self.core.open(resolved.name, resolved.entry)
-        self._drop(obsolete)
+        self.filler.drop(obsolete)
         return obj
 
     async def _long(
@@ -258,7 +271,7 @@ class SpokeService:
             n = min(end - at, BLOCK_BYTES - at % BLOCK_BYTES)
             if asked < end and asked - at < self.tuning.window_bytes // 2:
                 until = min(end, at + self.tuning.window_bytes)
-                self._ask(obj, asked, until - asked)
+                self.filler.ask(obj, asked, until - asked)
                 asked = until
             now = self.clock.now()
             state, _ = self.core.arrive(obj, at, n)
@@ -296,18 +309,18 @@ class SpokeService:
             if cache.readable(obj, first, last):
                 data = self.blocks.read_now(obj.number, offset, length)
                 if data is None:
-                    data = await self._from_disk(obj, first, last, offset, length)
+                    data = await self.filler.from_disk(obj, first, last, offset, length)
                 return data
             frames = cache.unverified(obj, first, last)
             if frames:
-                await self._verify(obj, frames)
+                await self.filler.verify(obj, frames)
                 continue
             if obj.dead:
                 raise VersionChanged(f"{obj.name} is no longer version {obj.version}")
             try:
-                self._ask(obj, offset, length)
-                waiting = self._waiters.add(obj.number, first, last)
-                await self._waiters.wait(waiting, deadline - self.clock.now(), obj.name)
+                self.filler.ask(obj, offset, length)
+                waiting = self.filler.waiters.add(obj.number, first, last)
+                await self.filler.waiters.wait(waiting, deadline - self.clock.now(), obj.name)
             except (HubUnavailable, CorruptFrame, DeadlineExceeded) as e:
                 failures += 1
                 if failures >= self.tuning.fetch_attempts or self.clock.now() >= deadline:
@@ -316,59 +329,12 @@ class SpokeService:
                 await asyncio.sleep(0.05 * 4**failures)
             except VersionChanged:
                 # The hub has another version; its change is on the way over the feed.
-                await self._waiters.next_change(obj.name, min(2.0, deadline - self.clock.now()))
+                await self.filler.waiters.next_change(
+                    obj.name, min(2.0, deadline - self.clock.now())
+                )
                 raise
 
-    def _ask(self, obj: CachedObject, offset: int, length: int) -> None:
-        punched = self.core.demand(obj, offset, length)
-        if punched is None:
-            raise Overloaded(
-                f"{obj.name}: no room for {length} bytes in a cache of {self.tuning.capacity}"
-            )
-        self._punch(punched)
-        self._dispatch()
-
-    async def _from_disk(
-        self, obj: CachedObject, first: int, last: int, offset: int, length: int
-    ) -> bytes:
-        cache = self.core.cache
-        cache.pin(obj, first, last)
-        try:
-            loop = asyncio.get_running_loop()
-            read = self.blocks.read
-            return await loop.run_in_executor(self._pool, read, obj.number, offset, length)
-        finally:
-            cache.unpin(obj, first, last)
-            self._drop(cache.reap(obj))
-
-    async def _verify(self, obj: CachedObject, frames: list[StoredFrame]) -> None:
-        """Check frames from before the start against their digests, on first touch."""
-        first = min(page_span(f.offset, f.length)[0] for f in frames)
-        last = max(page_span(f.offset, f.length)[1] for f in frames)
-        self.core.cache.pin(obj, first, last)
-        try:
-            loop = asyncio.get_running_loop()
-            results = await loop.run_in_executor(self._pool, self._check, obj.number, frames)
-            for frame, good in zip(frames, results, strict=True):
-                self.core.verified(obj, frame, good=good)
-                if not good:
-                    log.warning("corrupt frame object=%s offset=%d", obj.name, frame.offset)
-        finally:
-            self.core.cache.unpin(obj, first, last)
-            self._drop(self.core.cache.reap(obj))
-
-    def _check(self, number: int, frames: list[StoredFrame]) -> list[bool]:
-        results = []
-        for f in frames:
-            try:
-                data = self.blocks.read(number, f.offset, f.length)
-            except OSError:
-                results.append(False)
-                continue
-            results.append(wire.digest(data) == f.digest)
-        return results
-
-    # -- fetches ------------------------------------------------------------------------------
+    # -- prediction ---------------------------------------------------------------------------
 
     def _predict_soon(self, now: float) -> None:
         if self._predict_at is not None:
@@ -382,99 +348,8 @@ class SpokeService:
         rtt = self.follower.rtt_s()
         if rtt is not None:
             self.core.path.round_trip(rtt)
-        self._drop(self.core.predict(self._predicted))
-        self._dispatch()
-
-    def _dispatch(self) -> None:
-        if self._closing or self.core.scheduler.idle:
-            return
-        fetches, punched = self.core.dispatch(self.clock.now())
-        self._punch(punched)
-        loop = asyncio.get_running_loop()
-        for fetch in fetches:
-            task = loop.create_task(self._run(fetch))
-            self._fetches.add(task)
-            task.add_done_callback(self._fetches.discard)
-
-    async def _run(self, fetch: Fetch) -> None:
-        """Carry out one request; whatever happens, its pages and its lane are settled."""
-        delivered = 0
-
-        async def on_frame(header: wire.FrameHeader, data: bytes) -> None:
-            nonlocal delivered
-            await self._store(fetch, header, data)
-            delivered += len(data)
-
-        def on_range(index: int, error: HubSpokeError | None) -> None:
-            if error is not None:
-                self._range_failed(fetch, index, error)
-            fetch.open_ranges.discard(index)
-
-        error: HubSpokeError = HubUnavailable("the fetch was given up")
-        try:
-            await self.link.fetch(fetch.lane.index, self._request(fetch), on_frame, on_range)
-        except HubSpokeError as e:
-            error = e
-            log.debug("fetch failed number=%d error=%s", fetch.number, e)
-        finally:
-            left = [fetch.ranges[i] for i in fetch.open_ranges]
-            self._drop(self.core.finished(fetch, delivered, self.clock.now()))
-            for r in left:
-                self._waiters.fail(r.obj.number, r.first, r.last, error)
-            self._dispatch()
-
-    def _range_failed(self, fetch: Fetch, index: int, error: HubSpokeError) -> None:
-        r = fetch.ranges[index]
-        self.core.failed(fetch, index)
-        self._waiters.fail(r.obj.number, r.first, r.last, error)
-
-    def _request(self, fetch: Fetch) -> wire.FetchRequest:
-        index: dict[int, int] = {}
-        objects: list[wire.FetchObject] = []
-        ranges: list[wire.FetchRange] = []
-        for r in fetch.ranges:
-            at = index.setdefault(r.obj.number, len(objects))
-            if at == len(objects):
-                name = r.obj.name
-                objects.append(wire.FetchObject(name.bucket, name.key, r.obj.version))
-            ranges.append(wire.FetchRange(at, r.offset, r.length))
-        return wire.FetchRequest(
-            self.tuning.spoke_id,
-            fetch.number,
-            fetch.traffic_class.value,
-            objects,
-            ranges,
-            self.core.compress(fetch.sent_at),
-        )
-
-    async def _store(self, fetch: Fetch, header: wire.FrameHeader, data: bytes) -> None:
-        """Check, write, then tell the core: in this order, so that present means written."""
-        r = fetch.ranges[header.range_index]
-        obj = r.obj
-        if header.offset < r.offset or header.offset + len(data) > r.offset + r.length:
-            raise CorruptFrame(f"{obj.name}: frame at {header.offset} outside of its range")
-        try:
-            if obj.number not in self._created:
-                self.blocks.create(obj.number, obj.name, obj.version, obj.size)
-                self._created.add(obj.number)
-            if len(data) <= INLINE_BYTES:
-                self._write(obj, header, data)
-            else:
-                loop = asyncio.get_running_loop()
-                await loop.run_in_executor(self._pool, self._write, obj, header, data)
-        except OSError as e:
-            raise HubUnavailable(f"{obj.name}: cache folder: {e}") from e
-        now = self.clock.now()
-        encoded = header.payload_bytes
-        self.core.arrived(fetch, header.range_index, header.offset, len(data), encoded, now)
-        self._waiters.wake(obj.number, self._readable(obj))
-
-    def _readable(self, obj: CachedObject) -> Callable[[int, int], bool]:
-        return lambda first, last: self.core.cache.readable(obj, first, last)
-
-    def _write(self, obj: CachedObject, header: wire.FrameHeader, data: bytes) -> None:
-        wire.check_digest(header, data, str(obj.name))
-        self.blocks.write(obj.number, header.offset, data, header.digest)
+        self.filler.drop(self.core.predict(self._predicted))
+        self.filler.dispatch()
 
     # -- what is told about it ----------------------------------------------------------------
 
@@ -490,22 +365,3 @@ class SpokeService:
         """Start the counters of report and metrics anew; the cache stays as it is."""
         self._facts.reset()
         self.core.reset_stats(self.clock.now(), self.clock.unix_ns())
-
-    # -- effects ------------------------------------------------------------------------------
-
-    def _punch(self, punched: list[Punch]) -> None:
-        for p in punched:
-            try:
-                self.blocks.punch(p.obj.number, p.offset, p.length)
-            except OSError as e:
-                log.warning("block not freed object=%s error=%s", p.obj.name, e)
-
-    def _drop(self, objects: list[CachedObject]) -> None:
-        for o in objects:
-            if o.number not in self._created:
-                continue
-            self._created.discard(o.number)
-            try:
-                self.blocks.drop(o.number)
-            except OSError as e:
-                log.warning("cache file not removed object=%s error=%s", o.name, e)

@@ -67,12 +67,44 @@ def test_ranks_that_stride_record_by_record_are_one_stream() -> None:
     assert lab.amplification <= 1.05
 
 
-def test_shuffled_reads_fetch_exactly_what_is_asked() -> None:
-    order = list(range(STEPS * RANKS * PER_RANK))
-    random.Random(0).shuffle(order)
+def test_a_few_shuffled_reads_fetch_exactly_what_is_asked() -> None:
     lab = Lab(names())
-    job(lab, order)
+    job(lab, shuffled(STEPS * RANKS * PER_RANK)[: 5 * RANKS * PER_RANK])
+    assert lab.amplification == 1.0
+
+
+def shuffled(n: int, epochs: int = 1) -> list[int]:
+    order: list[int] = []
+    for e in range(epochs):
+        epoch = list(range(n))
+        random.Random(e).shuffle(epoch)
+        order += epoch
+    return order
+
+
+def test_a_shuffled_epoch_is_filled_once_replacement_is_excluded() -> None:
+    lab = Lab(names())
+    job(lab, shuffled(STEPS * RANKS * PER_RANK))
+    n = STEPS * RANKS * PER_RANK
+    late_half = lab.states[n // 2 :]
+    assert sum(s is ReadState.HIT for s in late_half) >= 0.99 * len(late_half)
     assert lab.amplification <= 1.05
+
+
+def test_draws_with_replacement_are_not_filled() -> None:
+    rng = random.Random(3)
+    n = STEPS * RANKS * PER_RANK
+    lab = Lab(names())
+    job(lab, [rng.randrange(n) for _ in range(n // 8)])
+    assert lab.amplification <= 1.05
+
+
+def test_blind_fill_stops_when_the_cache_is_full() -> None:
+    n = STEPS * RANKS * PER_RANK
+    lab = Lab(names(), capacity=n * SEQUENCE // 2)
+    job(lab, shuffled(n)[: n // 8])
+    assert lab.core.cache.counters.evicted_bytes == 0
+    assert lab.received <= n * SEQUENCE // 2
 
 
 @pytest.mark.parametrize("every", [4, 16])

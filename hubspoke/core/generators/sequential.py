@@ -34,8 +34,8 @@ def judge(s: Stream) -> bool:
         elif s.pattern in (Pattern.SEQUENTIAL, Pattern.UNKNOWN):
             s.pattern = Pattern.RANDOM if s.density < YOUNG_DENSITY_MIN else Pattern.STRIDED
         return dense
-    if s.pattern is Pattern.STRIDED:
-        return False  # until the past says otherwise
+    if s.pattern in (Pattern.STRIDED, Pattern.RANDOM):
+        return False  # until the past says otherwise: in a small file random reads look dense
     if s.pattern is Pattern.SEQUENTIAL:
         # Handed on by the object before, or judged earlier: keep it while the front is close.
         return s.accesses < 16 or s.density >= YOUNG_DENSITY_MIN
