@@ -42,7 +42,7 @@ class FetchConfig:
     ahead_bytes: int = 4 << 20
     ahead_reads: int = 16
     # Small frames leave together up to here: a write to the socket costs about 20 us.
-    write_bytes: int = 128 << 10
+    write_bytes: int = 256 << 10
     # zstd level 1 must save a tenth of a piece's first frame, or the piece goes as it is.
     zstd_ratio_max: float = 0.9
 
