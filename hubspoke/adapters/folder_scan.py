@@ -1,0 +1,150 @@
+"""Walking the folder store: every object, in batches, and what is left out and why.
+
+Blocking; runs in the store's threads. It follows no link to a folder (loops, and the same object
+twice) and changes nothing.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from hubspoke.adapters.folder_layout import OWN_FOLDER, FolderLayout, is_file
+from hubspoke.adapters.folder_reads import file_entry, has_marker, marker_entry, settled
+from hubspoke.core.ids import ObjectEntry, ObjectName
+from hubspoke.core.names import bucket_fault, key_fault
+from hubspoke.errors import StoreUnavailable
+
+Batch = list[tuple[ObjectName, ObjectEntry]]
+
+_BATCH = 1000
+_EXAMPLES_MAX = 20
+_FRESH_NS = 20_000_000  # as folder_reads: versions of this age wait for the clock's tick
+
+
+@dataclass(slots=True)
+class Skipped:
+    """Names a walk left out: count and first examples (display form) by reason."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    examples: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, reason: str, path: bytes) -> None:
+        self.counts[reason] = self.counts.get(reason, 0) + 1
+        examples = self.examples.setdefault(reason, [])
+        if len(examples) < _EXAMPLES_MAX:
+            examples.append(os.fsdecode(path).encode(errors="backslashreplace").decode())
+
+
+def bucket_names(layout: FolderLayout, skipped: Skipped | None = None) -> list[str]:
+    """Buckets in name order; what lies beside them goes to `skipped`. Raises StoreUnavailable."""
+    if layout.bucket is not None:
+        return [layout.bucket]
+    names = []
+    try:
+        with os.scandir(layout.root) as entries:
+            for entry in entries:
+                if entry.name == OWN_FOLDER:
+                    continue
+                name = entry.name.decode("ascii", "replace")
+                reason = None
+                if not entry.is_dir(follow_symlinks=False):
+                    reason = "beside the buckets: not a folder"
+                elif bucket_fault(name):
+                    reason = "beside the buckets: not a legal bucket name"
+                if reason is None:
+                    names.append(name)
+                elif skipped is not None:
+                    skipped.add(reason, entry.path)
+    except OSError as e:
+        raise StoreUnavailable(f"the store folder cannot be listed: {e}") from e
+    return sorted(names)
+
+
+def walk(layout: FolderLayout, skipped: Skipped) -> Iterator[Batch]:
+    """All objects in batches of about 1,000, in no order. Raises StoreUnavailable."""
+    for bucket in bucket_names(layout, skipped):
+        yield from _walk_bucket(layout, bucket, skipped)
+
+
+def _walk_bucket(layout: FolderLayout, bucket: str, skipped: Skipped) -> Iterator[Batch]:
+    base = layout.bucket_path(bucket)
+    batch: Batch = []
+    fresh: list[tuple[ObjectName, bytes]] = []
+    folders = [(base, "")]
+    while folders:
+        folder, prefix = folders.pop()
+        for entry in _entries(folder, skipped):
+            if prefix == "" and layout.bucket is not None and entry.name == OWN_FOLDER:
+                continue
+            try:
+                key = prefix + entry.name.decode()
+            except UnicodeDecodeError:
+                skipped.add("not UTF-8", entry.path)
+                continue
+            if key_fault(key):
+                skipped.add("longer than a key may be", entry.path)
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                folders.append((entry.path, key + "/"))
+                if has_marker(entry.path):
+                    marker = marker_entry(entry.stat(follow_symlinks=False))
+                    batch.append((ObjectName(bucket, key + "/"), marker))
+                continue
+            _add_file(layout, entry, ObjectName(bucket, key), batch, fresh, skipped)
+            if len(batch) + len(fresh) >= _BATCH:
+                yield batch + _settle(fresh)
+                batch, fresh = [], []
+    if batch or fresh:
+        yield batch + _settle(fresh)
+
+
+def _entries(folder: bytes, skipped: Skipped) -> "Iterator[os.DirEntry[bytes]]":
+    """A folder that is gone is empty, one that is closed to this user is left out (lost+found);
+    one that fails would look like deletions and ends the walk."""
+    try:
+        with os.scandir(folder) as entries:
+            yield from entries
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except PermissionError:
+        skipped.add("a folder that may not be read", folder)
+    except OSError as e:
+        raise StoreUnavailable(f"{os.fsdecode(folder)}: cannot be listed: {e.strerror}") from e
+
+
+def _add_file(
+    layout: FolderLayout,
+    entry: "os.DirEntry[bytes]",
+    name: ObjectName,
+    batch: Batch,
+    fresh: list[tuple[ObjectName, bytes]],
+    skipped: Skipped,
+) -> None:
+    if entry.is_symlink() and not layout.holds(os.path.realpath(entry.path)):
+        skipped.add("a link out of the folder", entry.path)
+        return
+    try:
+        st = entry.stat()
+    except OSError:
+        if entry.is_symlink():
+            skipped.add("a link to nothing", entry.path)
+        return  # gone since the folder was listed
+    if not is_file(st):
+        skipped.add("a link to a folder" if entry.is_symlink() else "not a file", entry.path)
+    elif 0 <= time.time_ns() - max(st.st_ctime_ns, st.st_mtime_ns) < _FRESH_NS:
+        fresh.append((name, entry.path))
+    else:
+        batch.append((name, file_entry(st)))
+
+
+def _settle(fresh: list[tuple[ObjectName, bytes]]) -> Batch:
+    batch: Batch = []
+    for name, path in fresh:
+        try:
+            st = settled(lambda path=path: os.stat(path))
+        except OSError:
+            continue
+        if is_file(st):
+            batch.append((name, file_entry(st)))
+    return batch
