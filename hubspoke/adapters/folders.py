@@ -1,0 +1,113 @@
+"""State and cache folders: who holds one, and how much of its disk a cache may use.
+
+A folder is held by an flock on `lock`, which the kernel gives back when the process ends in any
+way; the file's text is only there to name the holder. A lock file is never removed: two
+processes could then hold two files of one name.
+"""
+
+import fcntl
+import logging
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from hubspoke.errors import ConfigError, FolderInUse
+
+log = logging.getLogger(__name__)
+
+FREE_SHARE = 0.8  # of the free space, without --cache-size (INTERFACE)
+# A file system that is filled to the last block is slow, and the index needs room as well.
+DISK_SHARE = 0.95
+
+
+class FolderLock:
+    """Holds one folder for this process until `release`, or until the process ends."""
+
+    def __init__(self, folder: Path, flag: str) -> None:
+        """Create the folder if it is missing and lock it.
+
+        Raises ConfigError that names `flag` when it cannot be written, FolderInUse with the
+        process id of the holder.
+        """
+        path = folder / "lock"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as e:
+            raise ConfigError(
+                f"{flag}: {str(folder)!r}: {e.strerror}; expected a folder that can be written"
+            ) from e
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as e:
+            holder = os.pread(self._fd, 32, 0).decode("ascii", "replace").strip()
+            os.close(self._fd)
+            who = f"process {holder}" if holder.isdigit() else "another process"
+            raise FolderInUse(f"{flag}: {str(folder)!r}: in use by {who}") from e
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        """Let another process have the folder."""
+        os.close(self._fd)
+
+
+def lock_all(folders: Iterable[tuple[Path, str]]) -> list[FolderLock]:
+    """Lock each folder once (state and first cache may be one); all or none."""
+    held: dict[Path, FolderLock] = {}
+    try:
+        for folder, flag in folders:
+            if folder.resolve() not in held:
+                held[folder.resolve()] = FolderLock(folder, flag)
+    except BaseException:
+        for lock in held.values():
+            lock.release()
+        raise
+    return list(held.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Bytes that a cache in some folders can have: free now, and already used by it."""
+
+    free: int
+    used: int
+
+
+def room(folders: Iterable[Path]) -> Room:
+    """Free space of the disks under `folders`, each disk counted once. Raises OSError."""
+    free = used = 0
+    devices: set[int] = set()
+    for folder in folders:
+        device = os.stat(folder).st_dev
+        if device not in devices:
+            devices.add(device)
+            disk = os.statvfs(folder)
+            free += disk.f_bavail * disk.f_frsize
+        used += _used(folder / "data")
+    return Room(free, used)
+
+
+def _used(folder: Path) -> int:
+    try:
+        with os.scandir(folder) as entries:
+            return sum(entry.stat(follow_symlinks=False).st_blocks * 512 for entry in entries)
+    except FileNotFoundError:
+        return 0
+
+
+def capacity(wanted: int | None, there: Room) -> int:
+    """Bytes for the cache: as wanted, but at most what the disks hold; 80 % of the free space
+    without a wish. What the cache has from an earlier start counts as free, or it would shrink
+    with every restart."""
+    total = there.free + there.used
+    if wanted is None:
+        chosen = int(total * FREE_SHARE)
+        log.info("cache size chosen bytes=%d free_bytes=%d", chosen, total)
+        return chosen
+    most = int(total * DISK_SHARE)
+    if wanted > most:
+        log.warning("--cache-size clamped to the disk wanted_bytes=%d bytes=%d", wanted, most)
+        return most
+    return wanted

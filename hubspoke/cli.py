@@ -1,0 +1,212 @@
+"""The command line: flags in, one line per error out.
+
+Decides names and exit statuses: 0 done, 1 what was asked failed, 2 a setting is wrong or cannot
+be had now (a port taken, a folder in use). Imports nothing heavy before it knows the command:
+`--help` has to answer at once.
+"""
+
+import sys
+import time
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from hubspoke import __version__
+from hubspoke.errors import ConfigError, FolderInUse, HubSpokeError
+
+app = typer.Typer(
+    help="Training data stays at a hub; a spoke next to the GPUs reads it as if it were local.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+SPOKE_ADMIN = "http://127.0.0.1:8081"
+WATCH_S = 1.0
+
+
+def _option(name: str, metavar: str, text: str) -> Any:
+    return typer.Option(name, metavar=metavar, help=text, show_default=False)
+
+
+Config = Annotated[str | None, _option("--config", "FILE", "A TOML file with these settings.")]
+Listen = Annotated[str | None, _option("--listen", "HOST:PORT", "The data port.")]
+Admin = Annotated[str | None, _option("--admin", "HOST:PORT", "The admin port.")]
+Region = Annotated[str | None, _option("--region", "NAME", "Where this is, to price the traffic.")]
+LogLevel = Annotated[str | None, _option("--log-level", "LEVEL", "debug, info, warning, error.")]
+Insecure = Annotated[
+    bool, typer.Option("--insecure", help="Allow a port beyond loopback: no credentials, no TLS.")
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
+
+
+def _fail(command: str, error: HubSpokeError | OSError, status: int) -> NoReturn:
+    print(f"hubspoke {command}: {error}", file=sys.stderr)
+    raise SystemExit(status)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"hubspoke {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it, exit.")
+    ] = False,
+) -> None:
+    """Every flag is also a variable (HUBSPOKE_SPOKE_CACHE_SIZE) and a key of --config FILE."""
+
+
+@app.command()
+def hub(
+    store: Annotated[
+        str | None, _option("--store", "DIR|s3://BUCKET[/PREFIX]", "Where the objects lie.")
+    ] = None,
+    bucket: Annotated[
+        str | None, _option("--bucket", "NAME", "Serve the whole folder as this one bucket.")
+    ] = None,
+    listen: Listen = None,
+    admin: Admin = None,
+    state: Annotated[
+        str | None, _option("--state", "DIR", "The namespace's log; one folder per store.")
+    ] = None,
+    region: Region = None,
+    insecure: Insecure = False,
+    config: Config = None,
+    log_level: LogLevel = None,
+) -> None:
+    """Serve a store to spokes, and to pipelines by S3 (default port 7070, admin 7071)."""
+    flags = {**locals(), "insecure": insecure or None}
+    _serve("hub", flags)
+
+
+@app.command()
+def spoke(
+    hub: Annotated[str | None, _option("--hub", "URL", "The hub's data port.")] = None,
+    cache: Annotated[
+        list[str] | None, _option("--cache", "DIR", "A folder on a local drive; repeatable.")
+    ] = None,
+    cache_size: Annotated[
+        str | None, _option("--cache-size", "SIZE", "Such as 10GiB (80 % of the free space).")
+    ] = None,
+    state: Annotated[
+        str | None, _option("--state", "DIR", "The namespace's copy (the first cache folder).")
+    ] = None,
+    listen: Listen = None,
+    admin: Admin = None,
+    region: Region = None,
+    policy: Annotated[
+        list[str] | None,
+        _option(
+            "--policy",
+            "PREFIX=strict|bounded:SECONDS",
+            "What to answer without the hub (bounded:3600); repeatable.",
+        ),
+    ] = None,
+    prefetch: Annotated[
+        str | None, _option("--prefetch", "on|off", "Bring blocks before they are asked for (on).")
+    ] = None,
+    price: Annotated[
+        str | None, _option("--price", "USD[/USD]", "Per GB, hub to spoke / spoke to hub.")
+    ] = None,
+    insecure: Insecure = False,
+    config: Config = None,
+    log_level: LogLevel = None,
+) -> None:
+    """Serve a hub's objects from a local cache by S3 (default port 8080, admin 8081)."""
+    flags = {**locals(), "insecure": insecure or None}
+    _serve("spoke", flags)
+
+
+def _serve(process: str, flags: dict[str, Any]) -> None:
+    from hubspoke import run
+    from hubspoke.config import HubConfig, SpokeConfig, load
+
+    try:
+        if process == "hub":
+            run.run_hub(load(HubConfig, flags))
+        else:
+            run.run_spoke(load(SpokeConfig, flags))
+    except (ConfigError, FolderInUse) as e:
+        _fail(process, e, 2)
+    except HubSpokeError as e:
+        _fail(process, e, 1)
+
+
+@app.command()
+def report(
+    source: Annotated[
+        str, typer.Argument(metavar="[URL|FILE]", help="A spoke's admin port, or a saved report.")
+    ] = SPOKE_ADMIN,
+    as_json: Json = False,
+) -> None:
+    """Hit ratio, warm-up, latency, WAN bytes and money."""
+    from hubspoke.report.source import load_report
+
+    try:
+        document = load_report(source)
+    except HubSpokeError as e:
+        _fail("report", e, 1)
+    if as_json:
+        _print_json(document)
+        return
+    from rich.console import Console
+
+    from hubspoke.report.render import render_report
+
+    Console().print(render_report(document))
+
+
+@app.command()
+def status(
+    url: Annotated[
+        str, typer.Argument(metavar="[URL]", help="A spoke's admin port.")
+    ] = SPOKE_ADMIN,
+    watch: Annotated[bool, typer.Option("--watch", help="Every second, until Ctrl-C.")] = False,
+    as_json: Json = False,
+) -> None:
+    """A spoke now: hit ratio, streams, WAN rate, lease."""
+    from hubspoke.report.source import StatusSource
+
+    try:
+        source = StatusSource(url)
+        if as_json:
+            time.sleep(WATCH_S / 2)
+            _print_json(source.now())
+            return
+        _show_status(source, watch)
+    except HubSpokeError as e:
+        _fail("status", e, 1)
+    except KeyboardInterrupt:
+        return
+
+
+def _show_status(source: Any, watch: bool) -> None:
+    from rich.console import Console
+    from rich.live import Live
+
+    from hubspoke.report.render import render_status
+
+    if not watch:
+        time.sleep(WATCH_S / 2)
+        Console().print(render_status(source.now()))
+        return
+    with Live(screen=False, auto_refresh=False) as live:
+        while True:
+            time.sleep(WATCH_S)
+            live.update(render_status(source.now()), refresh=True)
+
+
+def _print_json(document: Any) -> None:
+    import json
+
+    print(json.dumps(document, indent=2))
+
+
+def main() -> None:
+    """Entry point of the command `hubspoke`."""
+    app(prog_name="hubspoke")

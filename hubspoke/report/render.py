@@ -1,0 +1,265 @@
+"""The report as tables for people; nothing here is computed that is not in the JSON.
+
+What is null is shown as a dash. Units are chosen for reading: KiB to TiB, ms, percent, USD.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Group
+from rich.panel import Panel
+from rich.table import Table
+
+DASH = "-"
+
+
+def size(value: float | None) -> str:
+    """1.5 GiB."""
+    if value is None:
+        return DASH
+    number, unit = float(value), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):  # noqa: B007 - used after the loop
+        if abs(number) < 1024:
+            break
+        number /= 1024
+    return f"{number:.0f} B" if unit == "B" else f"{number:.2f} {unit}"
+
+
+def percent(value: float | None) -> str:
+    """99.12 %."""
+    return DASH if value is None else f"{value * 100:.2f} %"
+
+
+def ms(value: float | None) -> str:
+    """Three significant digits of milliseconds."""
+    return DASH if value is None else f"{value:.3g} ms"
+
+
+def usd(value: float | None) -> str:
+    """Four digits after the point: a demo moves fractions of a cent."""
+    return DASH if value is None else f"{value:.4f} USD"
+
+
+def number(value: float | None, digits: int = 0) -> str:
+    """With thousands separated."""
+    return DASH if value is None else f"{value:,.{digits}f}"
+
+
+def seconds(value: float | None) -> str:
+    """2.35 s."""
+    return DASH if value is None else f"{value:,.2f} s"
+
+
+def _pairs(title: str, rows: list[tuple[str, str]]) -> Table:
+    table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
+    table.add_column(style="dim", min_width=24)
+    table.add_column(justify="right")
+    for name, value in rows:
+        table.add_row(name, value)
+    return table
+
+
+def _reads(report: Mapping[str, Any]) -> Table:
+    reads = report["reads"]
+    return _pairs(
+        "Reads",
+        [
+            ("requests", number(reads["requests"])),
+            ("bytes", size(reads["bytes"])),
+            ("hit ratio, requests", percent(reads["hit_ratio"])),
+            ("hit ratio, bytes", percent(reads["byte_hit_ratio"])),
+            ("hit / late / miss", _three(reads)),
+            ("stale", number(reads["stale_requests"])),
+            ("waited for the hub", seconds(reads["wait_seconds"])),
+        ],
+    )
+
+
+def _three(reads: Mapping[str, Any]) -> str:
+    return " / ".join(number(reads[f"{state}_requests"]) for state in ("hit", "late", "miss"))
+
+
+def _latency(report: Mapping[str, Any]) -> Table:
+    table = Table(title="Latency of reads", title_justify="left", box=None, pad_edge=False)
+    names = ("p50", "p90", "p99", "p999", "max")
+    for name in ("", *names):
+        table.add_column(name, justify="right" if name else "left")
+    for state, values in report["reads"]["latency_ms"].items():
+        table.add_row(state, *(ms(values[name]) for name in names))
+    return table
+
+
+def _causes(report: Mapping[str, Any]) -> str:
+    named = [f"{cause} {n}" for cause, n in report["misses_by_cause"].items() if n]
+    return ", ".join(named) or "none"
+
+
+def _warm_up(report: Mapping[str, Any]) -> Table:
+    convergence, prefetch = report["convergence"], report["prefetch"]
+    held = convergence["reads_to_threshold"]
+    return _pairs(
+        "Warm-up and prediction",
+        [
+            (f"reads until {percent(convergence['threshold'])}", number(held)),
+            ("seconds until then", seconds(convergence["seconds_to_threshold"])),
+            ("learned again", number(len(convergence["relearned"]))),
+            ("prefetched", size(prefetch["issued_bytes"])),
+            ("accuracy", percent(prefetch["accuracy"])),
+            ("coverage", percent(prefetch["coverage"])),
+            ("late and missed reads", _causes(report)),
+            ("model", str(report["model"])),
+        ],
+    )
+
+
+def _wan(report: Mapping[str, Any]) -> Table:
+    wan = report["wan"]
+    classes = {k: v for k, v in wan["by_class"].items() if v is not None}
+    amplification = wan["read_amplification"]
+    return _pairs(
+        "WAN",
+        [
+            ("received", size(wan["received_bytes"])),
+            *((f"  for {name}", size(value)) for name, value in classes.items()),
+            ("sent", size(wan["sent_bytes"])),
+            ("unique bytes read", size(wan["unique_bytes"])),
+            ("received per unique byte", number(amplification, 3)),
+            ("round trip", ms(wan["rtt_ms"])),
+            ("rate of the path", f"{size(wan['bandwidth_bytes_per_second'])}/s"),
+        ],
+    )
+
+
+def _money(report: Mapping[str, Any]) -> Table:
+    cost = report["cost"]
+    return _pairs(
+        "Money",
+        [
+            ("price, hub to spoke", f"{usd(cost['price_per_gb_hub_to_spoke'])}/GB"),
+            ("price, spoke to hub", f"{usd(cost['price_per_gb_spoke_to_hub'])}/GB"),
+            ("WAN traffic", usd(cost["usd"])),
+            ("the same reads, remote", usd(cost["usd_remote_reads"])),
+            ("saved", usd(cost["saved_usd"])),
+            ("a full copy, first month", usd(cost["usd_full_copy"])),
+            ("prices from", str(cost["price_source"] or "unknown; see --price")),
+        ],
+    )
+
+
+def _state(report: Mapping[str, Any]) -> Table:
+    cache, metadata = report["cache"], report["metadata"]
+    return _pairs(
+        "Cache and metadata",
+        [
+            ("cached", f"{size(cache['bytes'])} of {size(cache['capacity_bytes'])}"),
+            ("objects", number(cache["objects"])),
+            ("evicted", size(cache["evicted_bytes"])),
+            ("written to disk", size(cache["flash_written_bytes"])),
+            ("corrupt blocks", number(cache["corrupt_blocks"])),
+            ("entries", number(metadata["entries"])),
+            ("lease", str(metadata["lease"])),
+            ("lag", seconds(metadata["lag_seconds"])),
+        ],
+    )
+
+
+def _jobs(report: Mapping[str, Any]) -> Table:
+    table = Table(title="Jobs", title_justify="left", box=None, pad_edge=False)
+    for name in ("", "utilisation", "samples/s", "hit ratio"):
+        table.add_column(name, justify="right" if name else "left")
+    for job in report["jobs"]:
+        rate = number(job["samples_per_second"], 1)
+        row = (job["name"], percent(job["utilisation"]), rate, percent(job["hit_ratio"]))
+        table.add_row(*row)
+    return table
+
+
+def render_report(report: Mapping[str, Any]) -> Group:
+    """All sections, one under the other."""
+    region = f" in {report['region']}" if report["region"] else ""
+    head = f"{report['spoke']}{region}, {seconds(report['seconds'])} since {report['since']}"
+    sections = [_reads, _latency, _warm_up, _wan, _money, _state]
+    parts: list[Any] = [Panel.fit(head)]
+    for section in sections:
+        parts += [section(report), ""]
+    if report["jobs"]:
+        parts.append(_jobs(report))
+    return Group(*parts)
+
+
+def status_document(
+    before: Mapping[str, Any],
+    report: Mapping[str, Any],
+    readiness: Mapping[str, Any],
+    streams: list[dict[str, Any]],
+) -> dict[str, Any]:
+    """A spoke now, from two reports a moment apart. A rate is null when a reset lies between."""
+    wan, elapsed = report["wan"], report["seconds"] - before["seconds"]
+
+    def rate(now: float, then: float) -> float | None:
+        same = before["since"] == report["since"] and elapsed > 0
+        return (now - then) / elapsed if same else None
+
+    return {
+        "schema": 1,
+        "spoke": report["spoke"],
+        "ready": readiness["ready"],
+        "reasons": readiness["reasons"],
+        "hit_ratio": report["reads"]["hit_ratio"],
+        "requests_per_second": rate(report["reads"]["requests"], before["reads"]["requests"]),
+        "received_bytes_per_second": rate(wan["received_bytes"], before["wan"]["received_bytes"]),
+        "sent_bytes_per_second": rate(wan["sent_bytes"], before["wan"]["sent_bytes"]),
+        "rtt_ms": wan["rtt_ms"],
+        "prefetch_in_flight_bytes": report["prefetch"]["in_flight_bytes"],
+        "cache_bytes": report["cache"]["bytes"],
+        "cache_capacity_bytes": report["cache"]["capacity_bytes"],
+        "lease": report["metadata"]["lease"],
+        "lag_seconds": report["metadata"]["lag_seconds"],
+        "writeback_pending_bytes": report["writeback"]["pending_bytes"],
+        "jobs": report["jobs"],
+        "streams": streams,
+    }
+
+
+def render_status(status: Mapping[str, Any], streams_max: int = 20) -> Group:
+    """One screen."""
+    if status["ready"]:
+        ready = "[green]ready[/green]"
+    else:
+        ready = "[red]not ready[/red]: " + "; ".join(status["reasons"])
+    now = _pairs(
+        "",
+        [
+            ("hit ratio, requests", percent(status["hit_ratio"])),
+            ("reads", f"{number(status['requests_per_second'], 1)}/s"),
+            ("received", f"{size(status['received_bytes_per_second'])}/s"),
+            ("sent", f"{size(status['sent_bytes_per_second'])}/s"),
+            ("round trip", ms(status["rtt_ms"])),
+            ("prefetches on their way", size(status["prefetch_in_flight_bytes"])),
+            ("cached", f"{size(status['cache_bytes'])} of {size(status['cache_capacity_bytes'])}"),
+            ("lease", f"{status['lease']}, lag {seconds(status['lag_seconds'])}"),
+        ],
+    )
+    parts: list[Any] = [f"{status['spoke']}  {ready}", now]
+    if status["jobs"]:
+        parts.append(_jobs(status))
+    if status["streams"]:
+        parts.append(_streams(status["streams"], streams_max))
+    return Group(*parts)
+
+
+def _streams(streams: list[dict[str, Any]], most: int) -> Table:
+    title = f"Streams ({len(streams)}, the first {most})" if len(streams) > most else "Streams"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    names = list(streams[0])
+    for name in names:
+        table.add_column(name, overflow="fold")
+    for stream in streams[:most]:
+        table.add_row(*(_cell(stream.get(name)) for name in names))
+    return table
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return DASH
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,350 @@
+"""The two processes: settings in, adapters and services put together, ports served, signals.
+
+    bind ports -> lock folders -> admin port serves -> service starts -> data port serves
+    -> SIGTERM: data port drains -> service closes -> admin port ends -> status 0
+
+Decides the order of starting and stopping and nothing else. A port is bound first because a
+taken one is the most common mistake; the data port listens only when the service has started,
+so that a client is refused instead of left hanging while a store is indexed.
+
+A second SIGTERM or SIGINT ends the process at once, as kill -9 would: what was acknowledged is
+durable before its answer is sent, so nothing is lost.
+"""
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+import resource
+import secrets
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import uvloop
+
+from hubspoke import wire
+from hubspoke.adapters.block_store import FileBlockStore
+from hubspoke.adapters.clock import BootClock
+from hubspoke.adapters.folder_store import FolderStore
+from hubspoke.adapters.folders import FolderLock, capacity, lock_all, room
+from hubspoke.adapters.hub_link import AiohttpHubLink
+from hubspoke.adapters.lmdb_namespace import LmdbNamespace
+from hubspoke.config import HubConfig, S3Location, SpokeConfig
+from hubspoke.core.ledger import Ledger
+from hubspoke.core.policy import PartitionPolicy
+from hubspoke.core.ranking import RuleRanker
+from hubspoke.errors import ConfigError
+from hubspoke.frontends.admin import hub_admin_app, spoke_admin_app
+from hubspoke.frontends.hub_protocol import HubProtocolApp
+from hubspoke.frontends.s3 import S3App
+from hubspoke.frontends.server import HttpServer, address, bind
+from hubspoke.hub.service import HubService
+from hubspoke.hub.tuning import HubTuning
+from hubspoke.ports import ObjectStore
+from hubspoke.report.facts import HubFacts, SpokeFacts
+from hubspoke.spoke.renewal import FollowerTuning
+from hubspoke.spoke.service import SpokeService, SpokeTuning
+
+log = logging.getLogger(__name__)
+
+ENDPOINTS = "endpoints.json"
+
+
+class Service(Protocol):
+    """What a process runs between its ports."""
+
+    async def start(self) -> None: ...
+    async def close(self) -> None: ...
+    def ready(self) -> list[str]: ...
+
+
+class Phase:
+    """Where the process is in its life, as the first reason of /readyz."""
+
+    def __init__(self) -> None:
+        self.reason: str | None = "starting"
+
+    def reasons(self, service: Service) -> list[str]:
+        """Why not ready; what the service says while it starts is more than "starting"."""
+        of_service = service.ready()
+        if self.reason is None or (self.reason == "starting" and of_service):
+            return of_service
+        return [self.reason, *of_service]
+
+
+class _SpokeFront:
+    """The service as its admin port sees it: ready only while the data port serves."""
+
+    def __init__(self, service: SpokeService, phase: Phase) -> None:
+        self._service = service
+        self._phase = phase
+
+    @property
+    def ledger(self) -> Ledger:
+        return self._service.ledger
+
+    def facts(self) -> SpokeFacts:
+        return self._service.facts()
+
+    def streams(self) -> list[dict[str, Any]]:
+        return self._service.streams()
+
+    def reset_stats(self) -> None:
+        self._service.reset_stats()
+
+    def ready(self) -> list[str]:
+        return self._phase.reasons(self._service)
+
+
+class _HubFront:
+    """The same for a hub."""
+
+    def __init__(self, service: HubService, phase: Phase) -> None:
+        self._service = service
+        self._phase = phase
+
+    def facts(self) -> HubFacts:
+        return self._service.facts()
+
+    def ready(self) -> list[str]:
+        return self._phase.reasons(self._service)
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The bound sockets of one process."""
+
+    data: socket.socket
+    admin: socket.socket
+
+    def close(self) -> None:
+        self.data.close()
+        self.admin.close()
+
+    def document(self) -> dict[str, Any]:
+        return {"data": address(self.data), "admin": address(self.admin), "pid": os.getpid()}
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A service with what is served on its two ports."""
+
+    service: Service
+    data_app: Any
+    admin_app: Any
+    phase: Phase
+    drain: Callable[[], None] = lambda: None  # end answers that would never end by themselves
+
+
+def set_up_logging(level: str) -> None:
+    """Ours at `level`, other libraries' from WARNING on, all to stderr."""
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.WARNING,
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+    )
+    logging.getLogger("hubspoke").setLevel(level.upper())
+
+
+def run_hub(config: HubConfig) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Raises ConfigError, FolderInUse, FormatError, StoreUnavailable when it cannot start.
+    """
+    state = config.state or default_hub_state(config)
+    _run(config, state, [(state, "--state")], lambda: _hub_process(config, state))
+
+
+def run_spoke(config: SpokeConfig) -> None:
+    """Serve until SIGTERM or SIGINT. An unreachable hub is waited for.
+
+    Raises ConfigError, FolderInUse, FormatError when it cannot start.
+    """
+    state = config.state or config.cache[0]
+    folders = [*((folder, "--cache") for folder in config.cache), (state, "--state")]
+    _run(config, state, folders, lambda: _spoke_process(config, state))
+
+
+def default_hub_state(config: HubConfig) -> Path:
+    """A folder of its own for each store: the log of one store must never meet another's."""
+    if isinstance(config.store, S3Location):
+        identity = f"s3://{config.store.bucket}/{config.store.prefix}"
+    else:
+        identity = str(config.store.resolve())
+    base = os.environ.get("XDG_STATE_HOME") or str(Path("~/.local/state").expanduser())
+    if base.startswith("~"):
+        raise ConfigError("--state: not given, and there is no home folder to choose one in")
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
+    return Path(base) / "hubspoke" / f"hub-{digest}"
+
+
+def _run(
+    config: HubConfig | SpokeConfig,
+    state: Path,
+    folders: list[tuple[Path, str]],
+    build: Callable[[], Awaitable[Process]],
+) -> None:
+    set_up_logging(config.log_level)
+    _raise_descriptor_limit()
+    for flag, endpoint in config.ports().items():
+        if not endpoint.loopback:
+            log.warning(
+                "%s %s is open to everybody who reaches it: no credentials, no TLS", flag, endpoint
+            )
+    ports = _bind(config)
+    locks: list[FolderLock] = []
+    try:
+        locks = lock_all(folders)
+        endpoints = state / ENDPOINTS
+        _write_whole(endpoints, json.dumps(ports.document()) + "\n")
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_live(config.process, ports, build))
+        with suppress(OSError):
+            endpoints.unlink()
+    finally:
+        ports.close()
+        for lock in locks:
+            lock.release()
+
+
+def _raise_descriptor_limit() -> None:
+    """As many descriptors as allowed: each reader's connection and each open cache file is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _bind(config: HubConfig | SpokeConfig) -> Ports:
+    data = bind(config.listen.host, config.listen.port, "--listen")
+    try:
+        return Ports(data, bind(config.admin.host, config.admin.port, "--admin"))
+    except BaseException:
+        data.close()
+        raise
+
+
+def _write_whole(path: Path, text: str) -> None:
+    temporary = path.with_name(path.name + ".new")
+    temporary.write_text(text)
+    temporary.replace(path)
+
+
+async def _live(name: str, ports: Ports, build: Callable[[], Awaitable[Process]]) -> None:
+    stop = _stop_event()
+    process = await build()
+    admin = HttpServer(process.admin_app, ports.admin, "--admin")
+    data = HttpServer(process.data_app, ports.data, "--listen")
+    try:
+        await admin.start()
+        log.info("%s starting admin=http://%s", name, address(ports.admin))
+        if await _unless(stop, process.service.start()):
+            await data.start()
+            process.phase.reason = None
+            # The one line that scripts wait for.
+            where = (address(ports.data), address(ports.admin), os.getpid())
+            log.info("%s ready data=http://%s admin=http://%s pid=%d", name, *where)
+            await stop.wait()
+        log.info("%s stopping", name)
+        process.phase.reason = "stopping"
+        process.drain()
+        await data.stop()
+    finally:
+        await process.service.close()
+        await admin.stop()
+    log.info("%s stopped", name)
+
+
+def _stop_event() -> asyncio.Event:
+    """Set by the first SIGTERM or SIGINT; the second one ends the process."""
+    stop = asyncio.Event()
+
+    def signalled(number: int) -> None:
+        if stop.is_set():
+            os._exit(128 + number)
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, signalled, number)
+    return stop
+
+
+async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+    """Do the work and return True, or give it up and return False when `stop` comes first."""
+    working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            await working
+            return True
+        working.cancel()
+        with suppress(asyncio.CancelledError):
+            await working
+        return False
+    finally:
+        stopping.cancel()
+
+
+def spoke_id(state: Path) -> str:
+    """The name under which the hub knows this spoke: kept, or a restart would be a second spoke."""
+    path = state / "spoke-id"
+    with suppress(OSError):
+        if kept := path.read_text().strip():
+            return kept
+    made = f"{socket.gethostname()}-{secrets.token_hex(4)}"
+    _write_whole(path, made + "\n")
+    return made
+
+
+async def _hub_process(config: HubConfig, state: Path) -> Process:
+    clock = BootClock()
+    namespace = LmdbNamespace.open(state / "namespace", keep_log=True)
+    service = HubService(_store(config), namespace, clock, HubTuning(region=config.region))
+    protocol = HubProtocolApp(service)
+    phase = Phase()
+    return Process(
+        service=service,
+        data_app=S3App(service, service, inner={wire.PREFIX: protocol}),
+        admin_app=hub_admin_app(_HubFront(service, phase)),
+        phase=phase,
+        drain=service.end_feeds,
+    )
+
+
+def _store(config: HubConfig) -> ObjectStore:
+    if isinstance(config.store, S3Location):
+        # Here, because it imports botocore, which takes longer than everything else together.
+        from hubspoke.adapters.s3_store import S3Store
+
+        return S3Store(config.store.bucket, config.store.prefix)
+    return FolderStore(config.store, config.bucket)
+
+
+async def _spoke_process(config: SpokeConfig, state: Path) -> Process:
+    clock = BootClock()
+    tuning = SpokeTuning(
+        capacity=capacity(config.cache_size, room(config.cache)),
+        spoke_id=spoke_id(state),
+        prefetch=config.prefetch,
+        region=config.region,
+        follower=FollowerTuning(policy=PartitionPolicy(config.policy)),
+    )
+    link = AiohttpHubLink(config.hub, tuning.spoke_id, tuning.pacing.lanes)
+    namespace = LmdbNamespace.open(state / "namespace", keep_log=False)
+    blocks = FileBlockStore(list(config.cache))
+    service = SpokeService(link, namespace, blocks, clock, RuleRanker(), tuning)
+    phase = Phase()
+    return Process(
+        service=service,
+        data_app=S3App(service, None),
+        admin_app=spoke_admin_app(_SpokeFront(service, phase), clock, config.price),
+        phase=phase,
+    )
