@@ -1,0 +1,362 @@
+"""The two lease machines, alone and against each other over a lossy, slow network."""
+
+import itertools
+from dataclasses import dataclass, field
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from hubspoke.core.ids import LogSequence, ObjectName
+from hubspoke.core.leases import Grant, HubLeases, LeaseConfig, SpokeLease
+from hubspoke.core.namespace import PageSpan
+
+CONFIG = LeaseConfig(term_s=2.0, term_max_s=4.0, margin_s=0.1)
+A, B = ObjectName("b", "a"), ObjectName("b", "b")
+
+
+def hub(now: float = 0.0, former_term_s: float = 0.0) -> HubLeases:
+    return HubLeases(CONFIG, now=now, former_term_s=former_term_s)
+
+
+def renew(
+    leases: HubLeases, now: float, *acked: int, spoke: str = "s", rtt_s: float = 0.0
+) -> Grant:
+    return leases.renew(now=now, spoke=spoke, acked=acked, rtt_s=rtt_s)
+
+
+def test_without_leases_a_change_goes_on_at_once() -> None:
+    leases = hub()
+    leases.revoke(now=1.0, revocation_id=1, name=A)
+    assert leases.may_go_on(now=1.0, revocation_id=1)
+
+
+def test_a_change_waits_for_the_acknowledgement_of_every_live_lease() -> None:
+    leases = hub()
+    renew(leases, 0.0, spoke="s")
+    renew(leases, 0.0, spoke="t")
+    leases.revoke(now=1.0, revocation_id=5, name=A)
+    assert not leases.may_go_on(now=1.0, revocation_id=5)
+    renew(leases, 1.1, 5, spoke="s")
+    assert not leases.may_go_on(now=1.1, revocation_id=5)
+    renew(leases, 1.2, 5, 99, spoke="t")
+    assert leases.may_go_on(now=1.2, revocation_id=5)
+    assert leases.under_way() == ((5, A),)
+    leases.end(5)
+    assert leases.under_way() == ()
+
+
+def test_a_change_waits_at_most_term_and_margin() -> None:
+    leases = hub()
+    renew(leases, 0.5)
+    leases.revoke(now=0.5, revocation_id=1, name=A)
+    assert leases.ends_at(1) == 0.5 + 2.0 + 0.1
+    assert not leases.may_go_on(now=2.59, revocation_id=1)
+    assert leases.may_go_on(now=2.6, revocation_id=1)
+
+
+def test_a_renewal_in_mid_revocation_carries_it_and_does_not_prolong_the_wait() -> None:
+    leases = hub()
+    renew(leases, 0.0)
+    leases.revoke(now=0.1, revocation_id=1, name=A)
+    grant = renew(leases, 0.3)
+    assert grant.term_s == 2.0
+    assert grant.revocations == ((1, A),)
+    assert grant.through == 1
+    assert leases.ends_at(1) == 2.1
+
+
+def test_a_spoke_that_does_not_acknowledge_is_not_renewed() -> None:
+    leases = hub()
+    renew(leases, 0.0)
+    leases.revoke(now=0.1, revocation_id=1, name=A)
+    refused = renew(leases, 0.7)
+    assert refused.term_s == 0.0
+    assert "revocation 1 of b/a unacknowledged for 0.6 s" in refused.reason
+    assert refused.revocations == ((1, A),)
+    assert leases.live(0.7) == {"s": 2.1 - 0.7}
+    assert renew(leases, 0.8, 1).term_s == 2.0
+
+
+def test_one_that_had_no_lease_at_the_revocation_is_not_waited_for() -> None:
+    leases = hub()
+    leases.revoke(now=0.0, revocation_id=1, name=A)
+    assert renew(leases, 5.0).term_s == 2.0
+    assert leases.may_go_on(now=5.0, revocation_id=1)
+    assert renew(leases, 9.0).term_s == 2.0
+
+
+def test_after_a_restart_the_first_change_waits_out_the_former_term_and_reads_do_not() -> None:
+    leases = hub(now=10.0, former_term_s=2.0)
+    assert renew(leases, 10.1).term_s == 2.0
+    leases.revoke(now=10.2, revocation_id=1, name=A)
+    renew(leases, 10.3, 1)
+    assert not leases.may_go_on(now=12.0, revocation_id=1)
+    assert leases.ends_at(1) == 12.1
+    assert leases.may_go_on(now=12.1, revocation_id=1)
+
+
+def test_the_term_is_at_least_four_round_trips_up_to_its_maximum() -> None:
+    assert renew(hub(), 0.0, rtt_s=0.06).term_s == 2.0
+    assert renew(hub(), 0.0, rtt_s=0.9).term_s == 3.6
+    assert renew(hub(), 0.0, rtt_s=30.0).term_s == 4.0
+
+
+def spoke_after(
+    grant: Grant, *, sent: float, now: float, required: int = 0, applied: int = 0
+) -> SpokeLease:
+    lease = SpokeLease(CONFIG)
+    lease.replied(
+        sent_at=sent,
+        grant=grant,
+        required=LogSequence(required),
+        applied=LogSequence(applied),
+        now=now,
+    )
+    return lease
+
+
+def state(lease: SpokeLease, now: float, applied: int = 0) -> str:
+    return lease.state(now=now, applied=LogSequence(applied))
+
+
+def test_a_lease_counts_from_when_the_renewal_was_sent() -> None:
+    lease = spoke_after(Grant(2.0, (), 0), sent=10.0, now=11.5)
+    assert state(lease, 11.89) == "valid"
+    assert state(lease, 11.9) == "expired"
+    assert lease.current_until() == 11.9
+
+
+def test_a_reply_older_than_its_term_grants_nothing() -> None:
+    lease = spoke_after(Grant(2.0, (), 0), sent=10.0, now=12.0)
+    assert state(lease, 12.0) == "none"
+    assert lease.current_until() is None
+
+
+def test_a_lease_is_valid_only_once_its_sequence_is_applied() -> None:
+    lease = spoke_after(Grant(2.0, (), 0), sent=0.0, now=0.1, required=7, applied=6)
+    assert state(lease, 0.2, 6) == "none"
+    assert state(lease, 0.3, 7) == "valid"
+    late = spoke_after(Grant(2.0, (), 0), sent=0.0, now=0.1, required=7, applied=6)
+    assert state(late, 5.0, 7) == "none"
+
+
+def test_an_earlier_lease_holds_while_a_later_one_waits_for_its_sequence() -> None:
+    lease = spoke_after(Grant(2.0, (), 0), sent=0.0, now=0.1, required=3, applied=3)
+    lease.replied(
+        sent_at=0.5, grant=Grant(2.0, (), 0), required=LogSequence(4),
+        applied=LogSequence(3), now=0.6,
+    )  # fmt: skip
+    assert state(lease, 1.8, 3) == "valid"
+    assert state(lease, 2.0, 3) == "expired"
+    assert state(lease, 2.0, 4) == "valid"
+
+
+def test_a_refusal_does_not_shorten_a_lease() -> None:
+    lease = spoke_after(Grant(2.0, (), 0), sent=0.0, now=0.1)
+    lease.replied(
+        sent_at=0.5, grant=Grant(0.0, ((1, A),), 1, "no"), required=LogSequence(0),
+        applied=LogSequence(0), now=0.6,
+    )  # fmt: skip
+    assert state(lease, 1.8) == "valid"
+    assert lease.is_revoked(A)
+
+
+def test_a_revoked_name_is_held_back_until_its_change_is_applied() -> None:
+    lease = spoke_after(Grant(2.0, (), 0), sent=0.0, now=0.1)
+    assert lease.revoke(3, A)
+    assert not lease.revoke(3, A)
+    assert lease.is_revoked(A)
+    assert not lease.is_revoked(B)
+    assert lease.acks() == [3]
+    assert lease.revoked_in(PageSpan("b", "", "", None))
+    assert not lease.revoked_in(PageSpan("b", "b", "", None))
+    lease.ended([3])
+    assert not lease.is_revoked(A)
+    assert lease.acks() == []
+
+
+def test_two_revocations_of_one_name_end_one_by_one() -> None:
+    lease = SpokeLease(CONFIG)
+    lease.revoke(3, A)
+    lease.revoke(4, A)
+    lease.ended([3])
+    assert lease.is_revoked(A)
+    lease.ended([4])
+    assert not lease.is_revoked(A)
+
+
+def test_a_reply_overtaken_by_the_end_of_its_revocation_does_not_bring_it_back() -> None:
+    lease = SpokeLease(CONFIG)
+    lease.revoke(3, A)
+    lease.ended([3])
+    assert not lease.revoke(3, A)
+    assert not lease.is_revoked(A)
+
+
+def test_a_lost_end_is_found_out_by_the_next_reply_once_its_sequence_is_applied() -> None:
+    lease = SpokeLease(CONFIG)
+    lease.revoke(3, A)
+    lease.revoke(9, B)  # newer than the reply: stays
+    lease.replied(
+        sent_at=0.0, grant=Grant(2.0, ((4, B),), 4), required=LogSequence(8),
+        applied=LogSequence(7), now=0.1,
+    )  # fmt: skip
+    assert lease.is_revoked(A)
+    lease.advance(applied=LogSequence(8), now=0.2)
+    assert not lease.is_revoked(A)
+    assert lease.is_revoked(B)
+    assert sorted(lease.acks()) == [4, 9]
+
+
+def test_another_epoch_forgets_leases_and_revocations() -> None:
+    lease = spoke_after(Grant(2.0, ((1, A),), 1), sent=0.0, now=0.1)
+    lease.forget()
+    assert state(lease, 0.2) == "none"
+    assert not lease.is_revoked(A)
+    assert lease.current_until() is None
+
+
+def test_what_has_ended_is_not_remembered_for_ever() -> None:
+    lease = SpokeLease(CONFIG)
+    lease.ended(range(10_000))
+    assert lease.revoke(1, A)
+    assert not lease.revoke(9_999, A)
+
+
+@dataclass
+class Spoke:
+    name: str
+    rate: float  # its clock against real time
+    lease: SpokeLease = field(default_factory=lambda: SpokeLease(CONFIG))
+    applied: int = 0
+    values: dict[ObjectName, int] = field(default_factory=dict)
+
+
+class LeaseProtocol(RuleBasedStateMachine):
+    """One hub, two spokes with drifting clocks; messages are delayed, dropped, reordered.
+
+    Oracle: once a change of a name is appended (and acknowledged), no spoke may answer an older
+    value of it under a lease that it holds valid; and a name read once as new is never old again.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.ids = itertools.count(1)
+        self.hub = HubLeases(CONFIG, now=0.0, former_term_s=0.0)
+        self.spokes = [Spoke("s", 1.0), Spoke("t", 0.98)]
+        self.log: list[tuple[ObjectName, int]] = []  # (name, revocation id)
+        self.open: dict[ObjectName, int] = {}
+        self.acknowledged: dict[ObjectName, int] = {A: 0, B: 0}
+        # messages under way to (request) and from (reply) the hub, and the feed of each spoke
+        self.requests: list[tuple[Spoke, float, list[int]]] = []
+        self.replies: list[tuple[Spoke, float, Grant, int]] = []
+        self.revokes: list[tuple[Spoke, int, ObjectName]] = []
+
+    def local(self, spoke: Spoke) -> float:
+        return 1000.0 + self.now * spoke.rate
+
+    @rule(seconds=st.sampled_from([0.01, 0.2, 0.6, 1.5, 2.2]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule(which=st.integers(0, 1))
+    def send_renewal(self, which: int) -> None:
+        spoke = self.spokes[which]
+        self.requests.append((spoke, self.local(spoke), spoke.lease.acks()))
+
+    @rule(index=st.integers(0, 20), lost=st.booleans())
+    def request_arrives(self, index: int, lost: bool) -> None:
+        if not self.requests:
+            return
+        spoke, sent_at, acks = self.requests.pop(index % len(self.requests))
+        if lost:
+            return
+        grant = self.hub.renew(now=self.now, spoke=spoke.name, acked=acks, rtt_s=0.0)
+        self.replies.append((spoke, sent_at, grant, len(self.log)))
+
+    @rule(index=st.integers(0, 20), lost=st.booleans(), twice=st.booleans())
+    def reply_arrives(self, index: int, lost: bool, twice: bool) -> None:
+        if not self.replies:
+            return
+        spoke, sent_at, grant, required = self.replies.pop(index % len(self.replies))
+        for _ in range(0 if lost else 1 + twice):
+            spoke.lease.replied(
+                sent_at=sent_at,
+                grant=grant,
+                required=LogSequence(required),
+                applied=LogSequence(spoke.applied),
+                now=self.local(spoke),
+            )
+
+    @rule(which=st.integers(0, 1), seconds=st.sampled_from([0.0, 0.3]))
+    def whole_round(self, which: int, seconds: float) -> None:
+        """Without loss; makes the deep states likely."""
+        self.send_renewal(which)
+        self.request_arrives(len(self.requests) - 1, False)
+        self.now += seconds
+        self.reply_arrives(len(self.replies) - 1, False, False)
+
+    @rule(name=st.sampled_from([A, B]))
+    def revoke(self, name: ObjectName) -> None:
+        if name in self.open:
+            return
+        revocation_id = next(self.ids)
+        self.open[name] = revocation_id
+        self.hub.revoke(now=self.now, revocation_id=revocation_id, name=name)
+        self.revokes += [(spoke, revocation_id, name) for spoke in self.spokes]
+
+    @rule(index=st.integers(0, 20), lost=st.booleans())
+    def revocation_arrives(self, index: int, lost: bool) -> None:
+        if self.revokes:
+            spoke, revocation_id, name = self.revokes.pop(index % len(self.revokes))
+            if not lost:
+                spoke.lease.revoke(revocation_id, name)
+
+    @rule(name=st.sampled_from([A, B]))
+    def append(self, name: ObjectName) -> None:
+        revocation_id = self.open.get(name)
+        if revocation_id is None or not self.hub.may_go_on(
+            now=self.now, revocation_id=revocation_id
+        ):
+            return
+        del self.open[name]
+        self.log.append((name, revocation_id))
+        self.hub.end(revocation_id)
+        self.acknowledged[name] = len(self.log)
+
+    @rule(which=st.integers(0, 1), told=st.booleans())
+    def spoke_applies_next(self, which: int, told: bool) -> None:
+        """told: over the live feed, with the revocation's end; else from the log."""
+        spoke = self.spokes[which]
+        if spoke.applied == len(self.log):
+            return
+        name, revocation_id = self.log[spoke.applied]
+        spoke.applied += 1
+        spoke.values[name] = spoke.applied
+        if told:
+            spoke.lease.ended([revocation_id])
+        spoke.lease.advance(applied=LogSequence(spoke.applied), now=self.local(spoke))
+
+    @invariant()
+    def no_stale_read_under_a_lease(self) -> None:
+        for spoke in self.spokes:
+            now = self.local(spoke)
+            if spoke.lease.state(now=now, applied=LogSequence(spoke.applied)) != "valid":
+                continue
+            for name, acknowledged in self.acknowledged.items():
+                if not spoke.lease.is_revoked(name):
+                    assert spoke.values.get(name, 0) >= acknowledged, (spoke.name, name)
+
+    @invariant()
+    def a_change_never_waits_longer_than_term_and_margin(self) -> None:
+        for revocation_id in self.open.values():
+            assert self.hub.ends_at(revocation_id) <= self.now + 2.1 + 1e-9
+
+
+LeaseProtocol.TestCase.settings = settings(
+    max_examples=300, stateful_step_count=50, deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)  # fmt: skip
+TestLeaseProtocol = LeaseProtocol.TestCase
