@@ -7,7 +7,7 @@ be had now (a port taken, a folder in use). Imports nothing heavy before it know
 
 import sys
 import time
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 
@@ -79,7 +79,10 @@ def hub(
     config: Config = None,
     log_level: LogLevel = None,
 ) -> None:
-    """Serve a store to spokes, and to pipelines by S3 (default port 7070, admin 7071)."""
+    """Serve a store to spokes, and by S3.
+
+    Data port 127.0.0.1:7070, admin port 127.0.0.1:7071 if not said otherwise.
+    """
     flags = {**locals(), "insecure": insecure or None}
     _serve("hub", flags)
 
@@ -117,7 +120,10 @@ def spoke(
     config: Config = None,
     log_level: LogLevel = None,
 ) -> None:
-    """Serve a hub's objects from a local cache by S3 (default port 8080, admin 8081)."""
+    """Serve a hub's objects from a local cache.
+
+    Data port 127.0.0.1:8080 (S3), admin port 127.0.0.1:8081 if not said otherwise.
+    """
     flags = {**locals(), "insecure": insecure or None}
     _serve("spoke", flags)
 
@@ -199,6 +205,51 @@ def _show_status(source: Any, watch: bool) -> None:
         while True:
             time.sleep(WATCH_S)
             live.update(render_status(source.now()), refresh=True)
+
+
+@app.command()
+def demo(
+    data: Annotated[
+        str, typer.Option("--data", metavar="DIR", help="Keeps the data set between runs.")
+    ] = "out/data",
+    out: Annotated[
+        str | None, _option("--out", "DIR", "For results and picture (a new folder in ./out).")
+    ] = None,
+    text: Annotated[
+        list[str] | None,
+        _option("--text", "PATH", "Text to tokenize (this Python's own sources); repeatable."),
+    ] = None,
+    wan: Annotated[
+        Literal["relay", "tun"],
+        typer.Option("--wan", help="relay: no root needed; tun: kernel TCP, needs root."),
+    ] = "relay",
+    rtt_ms: Annotated[
+        float, typer.Option("--rtt-ms", metavar="MS", min=0, max=2000, help="Round trip.")
+    ] = 60.0,
+    price: Annotated[
+        str | None, _option("--price", "USD[/USD]", "Per GB, hub to spoke / spoke to hub.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """A job 60 ms from its data, side by side.
+
+    Builds a data set from text on this machine, starts hub, emulated WAN and spoke, and runs a
+    training job hub-local, remote, with a cold and with a warm spoke. Needs hubspoke[lab].
+    """
+    from pathlib import Path
+
+    from hubspoke.lab.demo import DemoConfig, run_demo
+
+    config = DemoConfig(
+        data=Path(data),
+        out=None if out is None else Path(out),
+        text=tuple(map(Path, text or ())),
+        wan=wan,
+        rtt_ms=rtt_ms,
+        price=price,
+        as_json=as_json,
+    )
+    raise SystemExit(run_demo(config))
 
 
 def _print_json(document: Any) -> None:
