@@ -86,11 +86,6 @@ class Loop:
             for callback in put_off:
                 callback()
 
-    def close(self) -> None:
-        """Close the loop's own descriptors."""
-        self._epoll.close()
-        os.close(self._timer)
-
     def _arm(self) -> None:
         when = self._timers[0][0] if self._timers else None
         if when == self._armed_for or when is None:

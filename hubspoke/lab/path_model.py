@@ -106,7 +106,7 @@ class SharedLink:
         self._rate = rate_bytes_per_s
         self._free_at = -math.inf
         # About 2 ms of the link at a time keeps connections interleaved like packets would be.
-        self.quantum_bytes = int(min(max(rate_bytes_per_s * 0.002, SEGMENT_BYTES), 64 << 10))
+        self.quantum_bytes = int(min(max(rate_bytes_per_s * 0.002, SEGMENT_BYTES), 256 << 10))
         self._queue_s = max(queue_s, 2 * self.quantum_bytes / rate_bytes_per_s)
         self._waiting: dict[object, None] = {}  # senders pushed back, in order of arrival
 
@@ -124,12 +124,13 @@ class SharedLink:
         """`sender` has nothing to send for now, so it must not hold up those behind it."""
         self._waiting.pop(sender, None)
 
-    def retry_at(self, now: float) -> float:
-        """When a sender without room should ask again."""
+    def retry_at(self, sender: object, now: float) -> float:
+        """When a sender that got no room should ask again: those before it come first."""
         # A microsecond more than exact, or rounding would wake it just too early. Never at once:
         # the one in front is only about to be asked.
         room_at = self._free_at - self._queue_s + self.quantum_bytes / self._rate + 1e-6
-        return max(room_at, now + _TURN_S)
+        before = next((i for i, other in enumerate(self._waiting) if other is sender), 0)
+        return max(room_at + before * self.quantum_bytes / self._rate, now + _TURN_S)
 
     def depart(self, count: int, now: float) -> float:
         """Queue `count` bytes; returns when the last of them leaves."""
@@ -228,7 +229,7 @@ class Way:
             return 0
         room = self.link.room(self, now)
         if not room:
-            self._blocked_until = self.link.retry_at(now)
+            self._blocked_until = self.link.retry_at(self, now)
         return min(allowed, room)
 
     def send(self, count: int, now: float) -> None:
