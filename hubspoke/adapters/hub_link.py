@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 import aiohttp
 import zstandard
+from aiohttp.connector import AddrInfoType
 
 from hubspoke import wire
 from hubspoke.adapters.tcp_info import TcpInfo, tcp_info
@@ -73,7 +74,10 @@ class _Connection:
     def session(self, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientSession:
         if self._session is None:
             connector = aiohttp.TCPConnector(
-                limit=1, keepalive_timeout=3600.0, family=socket.AF_UNSPEC
+                limit=1,
+                keepalive_timeout=3600.0,
+                family=socket.AF_UNSPEC,
+                socket_factory=self._open,
             )
             self._session = aiohttp.ClientSession(
                 connector=connector,
@@ -84,12 +88,24 @@ class _Connection:
             )
         return self._session
 
+    def _open(self, address: AddrInfoType) -> socket.socket:
+        """A socket that is counted from its first byte on.
+
+        A response cannot always say which socket it came over: a small one is complete, and its
+        connection given back, before anybody can ask.
+        """
+        family, kind, protocol, _, _ = address
+        sock = socket.socket(family, kind, protocol)
+        self._socket, self._seen = sock, TcpInfo(0, 0, 0)
+        return sock
+
     def using(self, response: aiohttp.ClientResponse) -> None:
-        """The response came over this socket: a new one starts its counts at zero."""
+        """The response came over this socket: of several tried addresses, the one that is used."""
         connection = response.connection
         transport = connection.transport if connection is not None else None
         sock = transport.get_extra_info("socket") if transport is not None else None
-        if sock is not self._socket and sock is not None:
+        # By number: uvloop hands out an object of its own for the same socket.
+        if sock is not None and (self._socket is None or sock.fileno() != self._socket.fileno()):
             self._socket, self._seen = sock, TcpInfo(0, 0, 0)
 
     def sample(self, traffic_class: str) -> None:
