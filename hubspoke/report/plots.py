@@ -1,0 +1,72 @@
+"""One picture of a run: hit ratio and latency over the job's steps.
+
+Pure drawing: plain numbers in, a PNG out, no window and no global state of matplotlib. A series
+without a hit ratio (no cache in between) shows its latency only.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hubspoke.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One way of running the job, one number per window of steps.
+
+    panel: series of one panel share a column. steps: the middle of each window.
+    """
+
+    panel: str
+    label: str
+    steps: Sequence[float]
+    hit_ratio: Sequence[float | None]
+    p50_ms: Sequence[float]
+    p99_ms: Sequence[float]
+
+
+def require_matplotlib() -> None:
+    """Raises ConfigError, with the remedy, where no picture could be drawn."""
+    try:
+        import matplotlib.figure  # noqa: F401 - only whether it is there
+    except ImportError as e:
+        raise ConfigError("the picture needs matplotlib: pip install 'hubspoke[lab]'") from e
+
+
+def plot_run(path: Path, title: str, series: Sequence[Series]) -> None:
+    """Write the picture to `path` (PNG). Raises ConfigError without matplotlib."""
+    require_matplotlib()
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    panels = list(dict.fromkeys(s.panel for s in series))
+    figure = Figure(figsize=(7 * len(panels), 7.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(2, len(panels), squeeze=False, sharex="col", sharey="row")
+    for column, panel in enumerate(panels):
+        hits, latency = axes[0][column], axes[1][column]
+        for i, one in enumerate(s for s in series if s.panel == panel):
+            _draw(hits, latency, one, f"C{i}")
+        hits.set_title(panel)
+        hits.set_ylim(-0.03, 1.03)
+        latency.set_yscale("log")
+        latency.set_xlabel("step of the job")
+        for axis in (hits, latency):
+            axis.grid(alpha=0.3)
+            if axis.get_legend_handles_labels()[0]:
+                axis.legend(fontsize="small")
+    axes[0][0].set_ylabel("hit ratio of requests")
+    axes[1][0].set_ylabel("read latency, ms (line: median, dots: 99 %)")
+    figure.suptitle(title, fontsize="medium")
+    figure.savefig(path, dpi=110)
+
+
+def _draw(hits: Any, latency: Any, s: Series, colour: str) -> None:
+    """One series in both axes of its column (Any: matplotlib's axes are untyped here)."""
+    known = [(x, y) for x, y in zip(s.steps, s.hit_ratio, strict=True) if y is not None]
+    if known:
+        hits.plot(*zip(*known, strict=True), color=colour, label=s.label)
+    latency.plot(s.steps, s.p50_ms, color=colour, label=s.label)
+    latency.plot(s.steps, s.p99_ms, color=colour, linestyle="", marker=".", markersize=3)
