@@ -141,7 +141,7 @@ def _money(report: Mapping[str, Any]) -> Table:
             ("the same reads, remote", usd(cost["usd_remote_reads"])),
             ("saved", usd(cost["saved_usd"])),
             ("a full copy, first month", usd(cost["usd_full_copy"])),
-            ("prices from", str(cost["price_source"] or "unknown; see --price")),
+            ("prices from", str(cost["price_source"] or "unknown; see --price").split(", http")[0]),
         ],
     )
 
@@ -251,15 +251,17 @@ def render_status(status: Mapping[str, Any], streams_max: int = 20) -> Group:
 def _streams(streams: list[dict[str, Any]], most: int) -> Table:
     title = f"Streams ({len(streams)}, the first {most})" if len(streams) > most else "Streams"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    names = list(streams[0])
-    for name in names:
-        table.add_column(name, overflow="fold")
+    table.add_column("object", overflow="fold", ratio=1)
+    for name in ("pattern", "at", "of", "clients", "rate", "prefetched to"):
+        table.add_column(name, justify="right")
     for stream in streams[:most]:
-        table.add_row(*(_cell(stream.get(name)) for name in names))
+        table.add_row(
+            str(stream.get("object")),
+            str(stream.get("pattern")),
+            size(stream.get("position")),
+            size(stream.get("size")),
+            number(stream.get("clients")),
+            f"{size(stream.get('bytes_per_second'))}/s",
+            size(stream.get("prefetched_to")),
+        )
     return table
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return DASH
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,76 @@
+"""Folders are held by one process, and a cache knows how much of its disk it may use."""
+
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hubspoke.adapters.folders import DISK_SHARE, FREE_SHARE, Room, capacity, lock_all, room
+from hubspoke.errors import ConfigError, FolderInUse
+
+
+def test_a_folder_is_made_and_held(tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "b"
+    (lock,) = lock_all([(folder, "--state")])
+    with pytest.raises(FolderInUse, match=f"^--cache: '{folder}': in use by process {os.getpid()}"):
+        lock_all([(folder, "--cache")])
+    lock.release()
+    (again,) = lock_all([(folder, "--cache")])
+    again.release()
+
+
+def test_one_folder_under_two_names_is_locked_once(tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "cache")
+    locks = lock_all([(tmp_path / "cache", "--cache"), (tmp_path / "link", "--state")])
+    assert len(locks) == 1
+    locks[0].release()
+
+
+def test_all_folders_or_none_are_held(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(ConfigError, match=r"^--state: .*expected a folder that can be written"):
+        lock_all([(tmp_path / "cache", "--cache"), (tmp_path / "file" / "x", "--state")])
+    (lock,) = lock_all([(tmp_path / "cache", "--cache")])
+    lock.release()
+
+
+def test_a_dead_process_holds_nothing(tmp_path: Path) -> None:
+    script = (
+        "import os, pathlib, sys\n"
+        "from hubspoke.adapters.folders import lock_all\n"
+        "lock_all([(pathlib.Path(sys.argv[1]), '--cache')])\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script, tmp_path], timeout=60, check=False)
+    assert ended.returncode == -9
+    (lock,) = lock_all([(tmp_path, "--cache")])
+    assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
+    lock.release()
+
+
+def test_room_counts_each_disk_once_and_what_the_cache_has(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name / "data").mkdir(parents=True)
+        (tmp_path / name / "data" / "1").write_bytes(bytes(range(256)) * 4096)
+    (tmp_path / "empty").mkdir()
+    there = room([tmp_path / "a", tmp_path / "b", tmp_path / "empty"])
+    disk = os.statvfs(tmp_path)
+    assert there.free == pytest.approx(disk.f_bavail * disk.f_frsize, rel=0.1)
+    assert 2 << 20 <= there.used < 3 << 20
+
+
+def test_capacity_is_a_share_of_the_free_space_and_stable_over_restarts() -> None:
+    assert capacity(None, Room(1000, 0)) == int(1000 * FREE_SHARE)
+    assert capacity(None, Room(400, 600)) == int(1000 * FREE_SHARE)
+
+
+def test_capacity_is_clamped_to_the_disk_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    assert capacity(500, Room(1000, 0)) == 500
+    assert caplog.records == []
+    with caplog.at_level(logging.WARNING):
+        assert capacity(5000, Room(1000, 0)) == int(1000 * DISK_SHARE)
+    assert "--cache-size clamped to the disk" in caplog.text
