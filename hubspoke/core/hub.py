@@ -12,6 +12,7 @@ It must never publish a change before it is durable or out of sequence, let two 
 name overlap, or let a reader of a name pass between revoke and durable.
 """
 
+import enum
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -269,6 +270,24 @@ def differs(known: ObjectEntry | None, found: ObjectEntry | None) -> bool:
     return known.version != found.version
 
 
-def was_completed(before: str | None, found: ObjectEntry | None) -> bool:
-    """Whether the store left the state `before` the intent: if not, staged bytes are litter."""
-    return (found.version if found is not None else None) != before
+class Settlement(enum.Enum):
+    """What to do about a change of unknown outcome."""
+
+    UNDONE = "undone"  # the store is as it was before: staged bytes are litter
+    DONE = "done"  # it seems to have come about: completing once more gives its entry
+    OTHER = "other"  # the store holds something else
+
+
+def settlement(
+    *, before: str | None, staged_size: int | None, found: ObjectEntry | None
+) -> Settlement:
+    """before: the version the name had, None for none. staged_size: None for a delete.
+
+    Completing again is safe where DONE is wrong (somebody else wrote as many bytes meanwhile):
+    the client was never answered, so its change may come about as late as now.
+    """
+    if (found.version if found is not None else None) == before:
+        return Settlement.UNDONE
+    if found is not None and found.size == staged_size:
+        return Settlement.DONE
+    return Settlement.OTHER

@@ -23,12 +23,12 @@ from hubspoke.core.hub import (
     Recall,
     Withdraw,
     differs,
-    was_completed,
 )
 from hubspoke.core.ids import ObjectEntry, ObjectName
 from hubspoke.core.namespace import PageSpan
 from hubspoke.errors import DeadlineExceeded, HubSpokeError, StoreUnavailable
 from hubspoke.hub.feed import Feeds
+from hubspoke.hub.index import settled_entry
 from hubspoke.hub.tuning import HubTuning
 from hubspoke.ports import Clock, Intent, NamespaceStore, ObjectStore, Staged
 
@@ -205,14 +205,14 @@ class Changes:
             try:
                 async with asyncio.timeout(self._tuning.store_s):
                     found = await self._store.head(work.name) if work.name.key else None
+                    before = known.version if known is not None else None
+                    found = await settled_entry(self._store, work.staged, before, found)
                 break
             except (HubSpokeError, TimeoutError, OSError) as e:
                 log.warning("settling waits for the store name=%s error=%r", work.name, e)
                 if self._closing:
                     return
                 await asyncio.sleep(SETTLE_RETRY_S)
-        if not was_completed(known.version if known is not None else None, found):
-            await self._discard(work.staged)
         if differs(known, found):
             await self._append(change_id, work, found)
             return

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import xxhash
 
-from hubspoke.core.hub import differs, was_completed
-from hubspoke.core.ids import Change, Epoch, LogSequence, ObjectName
-from hubspoke.errors import HubSpokeError, StoreUnavailable
+from hubspoke.core.hub import Settlement, differs, settlement
+from hubspoke.core.ids import Change, Epoch, LogSequence, ObjectEntry, ObjectName
+from hubspoke.errors import HubSpokeError, NoSuchUpload, StoreUnavailable
 from hubspoke.hub.tuning import HubTuning
-from hubspoke.ports import Intent, NamespaceRecord, NamespaceStore, ObjectStore
+from hubspoke.ports import Intent, NamespaceRecord, NamespaceStore, ObjectStore, Staged
 
 log = logging.getLogger(__name__)
 
@@ -75,15 +75,35 @@ async def _settle(store: ObjectStore, namespace: NamespaceStore, intent: Intent)
             if attempt == SETTLE_TRIES or not e.retryable:
                 raise StoreUnavailable(f"{name}: cannot settle its last change: {e}") from e
             await asyncio.sleep(0.2 * attempt)
+    found = await settled_entry(store, intent.staged, intent.before, found)
     record = namespace.get(name)
     changed = differs(record.entry if record is not None else None, found)
     if changed:
         await namespace.apply([Change(LogSequence(namespace.sequence + 1), name, found)])
-    if intent.staged is not None and not was_completed(intent.before, found):
-        await store.discard(intent.staged)
     await namespace.drop_intent(intent.intent_id)
     log.info("intent settled name=%s completed=%s", name, changed)
     return changed
+
+
+async def settled_entry(
+    store: ObjectStore, staged: Staged | None, before: str | None, found: ObjectEntry | None
+) -> ObjectEntry | None:
+    """What the name holds, after a HEAD showed `found` and the outcome of a change is unknown.
+
+    A HEAD may know less than the change (the MD5, some headers), so a change that came about is
+    completed once more. Raises what the store raises.
+    """
+    size = staged.size if staged is not None else None
+    outcome = settlement(before=before, staged_size=size, found=found)
+    if staged is None or outcome is Settlement.OTHER:
+        return found
+    if outcome is Settlement.UNDONE:
+        await store.discard(staged)
+        return found
+    try:
+        return await store.complete(staged)
+    except NoSuchUpload:
+        return found
 
 
 async def settle_buckets(store: ObjectStore, namespace: NamespaceStore) -> None:

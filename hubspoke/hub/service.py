@@ -82,6 +82,8 @@ class HubService(HubWrites):
             former_term_s = float(namespace.fact(LEASE_TERM_FACT) or 0.0)
             await settle_intents(self._store, namespace)
             await settle_buckets(self._store, namespace)
+        # Every intent is settled, so nothing that is staged belongs to anybody any more.
+        await self._store.sweep([])
         assert namespace.epoch is not None
         self._noted_term_s = 0.0 if fresh else former_term_s
         self._core = HubCore(

@@ -13,9 +13,10 @@ from hubspoke.core.hub import (
     Publish,
     Readable,
     Recall,
+    Settlement,
     Withdraw,
     differs,
-    was_completed,
+    settlement,
 )
 from hubspoke.core.ids import Change, Epoch, LogSequence, ObjectEntry, ObjectName, Version
 from hubspoke.core.leases import HubLeases, LeaseConfig
@@ -138,11 +139,27 @@ def test_the_store_is_the_truth() -> None:
     assert differs(v1, v2)
     assert differs(v1, None)
     assert differs(None, v1)
-    assert was_completed(None, v1)
-    assert was_completed("v1", None)
-    assert was_completed("v1", v2)
-    assert not was_completed("v1", v1)
-    assert not was_completed(None, None)
+
+
+@pytest.mark.parametrize(
+    ("before", "staged_size", "found", "outcome"),
+    [
+        (None, 1, None, Settlement.UNDONE),
+        ("v1", 1, "v1", Settlement.UNDONE),
+        (None, 1, "v1", Settlement.DONE),
+        ("v1", 1, "v2", Settlement.DONE),
+        ("v1", 2, "v2", Settlement.OTHER),
+        ("v1", 1, None, Settlement.OTHER),
+        ("v1", None, "v1", Settlement.UNDONE),
+        ("v1", None, None, Settlement.OTHER),
+        ("v1", None, "v2", Settlement.OTHER),
+    ],
+)
+def test_a_head_tells_what_became_of_a_change(
+    before: str | None, staged_size: int | None, found: str | None, outcome: Settlement
+) -> None:
+    held = entry(found) if found is not None else None
+    assert settlement(before=before, staged_size=staged_size, found=held) is outcome
 
 
 class Orders(RuleBasedStateMachine):

@@ -77,7 +77,7 @@ class HubBench:
         await self.hub.close()
         self._server = None
 
-    async def put(self, key: str, data: bytes, bucket: str = "b") -> ObjectEntry:
+    async def put(self, key: str, data: bytes, bucket: str = "bkt") -> ObjectEntry:
         return await self.hub.put(ObjectName(bucket, key), {}, body(data))
 
 
@@ -90,7 +90,7 @@ class SpokeBench:
     link: AiohttpHubLink
     told: list[Change] = field(default_factory=list)
 
-    def version(self, key: str, bucket: str = "b") -> str | None:
+    def version(self, key: str, bucket: str = "bkt") -> str | None:
         record = self.namespace.get(ObjectName(bucket, key))
         return record.entry.version if record is not None else None
 
@@ -125,7 +125,7 @@ async def running_spoke(
 
 @pytest.fixture
 async def hub(tmp_path: Path) -> AsyncIterator[HubBench]:
-    bench = HubBench(tmp_path / "hub", MemoryObjectStore(["b"]))
+    bench = HubBench(tmp_path / "hub", MemoryObjectStore(["bkt"]))
     await bench.start()
     yield bench
     await bench.stop()

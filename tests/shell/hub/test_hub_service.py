@@ -1,0 +1,613 @@
+"""The hub on a real store: order, conditions, crashes at each step, changes behind its back."""
+
+import asyncio
+import hashlib
+import subprocess
+import sys
+import textwrap
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hubspoke.adapters.clock import BootClock
+from hubspoke.adapters.folder_store import FolderStore
+from hubspoke.adapters.lmdb_namespace import LmdbNamespace
+from hubspoke.adapters.memory import MemoryObjectStore
+from hubspoke.adapters.memory_namespace import MemoryNamespace
+from hubspoke.core.ids import LogSequence, ObjectEntry, ObjectName
+from hubspoke.core.leases import LeaseConfig
+from hubspoke.errors import (
+    BadDigest,
+    BucketNotEmpty,
+    DeadlineExceeded,
+    HubUnavailable,
+    NoSuchBucket,
+    NoSuchKey,
+    PreconditionFailed,
+    StoreUnavailable,
+    VersionChanged,
+)
+from hubspoke.hub.service import HubService
+from hubspoke.hub.tuning import HubTuning
+from hubspoke.ports import ReadResult, Staged
+from hubspoke.wire import FeedChanges, FeedResync, FeedStart, LeaseRequest, Message
+
+NAME = ObjectName("bkt", "k")
+LEASE = LeaseConfig(term_s=0.3, term_max_s=0.4, margin_s=0.05, renew_s=0.1, ack_max_s=0.1)
+TUNING = HubTuning(lease=LEASE, heartbeat_s=0.1, feed_batch=3, read_chunk_bytes=1000)
+
+
+async def body(*chunks: bytes) -> AsyncIterator[bytes]:
+    for chunk in chunks:
+        yield chunk
+
+
+async def whole(result: ReadResult) -> bytes:
+    if isinstance(result.body, bytes):
+        return result.body
+    return b"".join([part async for part in result.body])
+
+
+async def content(hub: HubService, name: ObjectName = NAME) -> bytes:
+    resolved = await hub.resolve(name)
+    return await whole(await hub.read(resolved, 0, resolved.entry.size, "test"))
+
+
+def make(store: MemoryObjectStore | FolderStore, **kw: object) -> HubService:
+    tuning = replace(TUNING, **kw)  # type: ignore[arg-type]  # forwarded keywords
+    return HubService(store, MemoryNamespace(keep_log=True), BootClock(), tuning)
+
+
+@pytest.fixture
+async def hub(tmp_path: Path) -> AsyncIterator[HubService]:
+    (tmp_path / "bkt").mkdir()
+    service = make(FolderStore(tmp_path))
+    await service.start()
+    yield service
+    await service.close()
+
+
+async def test_what_lies_in_the_store_is_served_after_the_first_index(tmp_path: Path) -> None:
+    (tmp_path / "bkt" / "deep").mkdir(parents=True)
+    (tmp_path / "bkt" / "deep" / "x").write_bytes(b"hello")
+    (tmp_path / "c0c").mkdir()
+    hub = make(FolderStore(tmp_path))
+    assert hub.ready() == ["starting"]
+    with pytest.raises(HubUnavailable, match="not serving: starting"):
+        await hub.resolve(NAME)
+    await hub.start()
+    assert hub.ready() == []
+    assert (hub.progress.state, hub.progress.objects) == ("complete", 1)
+    assert await hub.buckets() == ["bkt", "c0c"]
+    assert await content(hub, ObjectName("bkt", "deep/x")) == b"hello"
+    with pytest.raises(NoSuchKey, match="bkt/deep"):
+        await hub.resolve(ObjectName("bkt", "deep"))
+    with pytest.raises(NoSuchBucket, match="nope"):
+        await hub.resolve(ObjectName("nope", "x"))
+    await hub.close()
+
+
+async def test_put_get_overwrite_copy_delete(hub: HubService) -> None:
+    first = await hub.put(NAME, {"content-type": "text/x"}, body(b"one", b"two"))
+    assert await content(hub) == b"onetwo"
+    second = await hub.put(NAME, {}, body(b"second"))
+    assert second.version != first.version
+    assert await content(hub) == b"second"
+    copied = await hub.copy(await hub.resolve(NAME), ObjectName("bkt", "copy"), {})
+    assert copied.etag == second.etag
+    assert await content(hub, ObjectName("bkt", "copy")) == b"second"
+    await hub.delete(NAME)
+    await hub.delete(NAME)
+    with pytest.raises(NoSuchKey):
+        await hub.resolve(NAME)
+    page = await hub.list_page("bkt", prefix="", after="", limit=10)
+    assert [r.name.key for r in page] == ["copy"]
+
+
+async def test_reads_come_in_bounded_chunks(hub: HubService) -> None:
+    data = bytes(range(256)) * 20
+    await hub.put(NAME, {}, body(data))
+    resolved = await hub.resolve(NAME)
+    result = await hub.read(resolved, 100, 3500, "test")
+    assert not isinstance(result.body, bytes)
+    parts = [part async for part in result.body]
+    assert [len(p) for p in parts] == [1000, 1000, 1000, 500]
+    assert b"".join(parts) == data[100:3600]
+    assert await whole(await hub.read(resolved, 5, 0, "test")) == b""
+
+
+async def test_a_reader_that_gives_up_ends_the_read_ahead(hub: HubService) -> None:
+    await hub.put(NAME, {}, body(bytes(5000)))
+    result = await hub.read(await hub.resolve(NAME), 0, 5000, "test")
+    assert not isinstance(result.body, bytes)
+    assert len(await anext(result.body)) == 1000
+    await result.body.aclose()  # type: ignore[attr-defined]  # a generator
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_of_two_conditional_creates_one_wins(hub: HubService) -> None:
+    results = await asyncio.gather(
+        *(hub.put(NAME, {}, body(b"%d" % i), if_none_match=True) for i in range(5)),
+        return_exceptions=True,
+    )
+    won = [r for r in results if isinstance(r, ObjectEntry)]
+    assert len(won) == 1
+    assert all(isinstance(r, ObjectEntry | PreconditionFailed) for r in results)
+    assert (await hub.resolve(NAME)).entry == won[0]
+
+
+async def test_if_match_holds_only_for_the_current_etag(hub: HubService) -> None:
+    with pytest.raises(PreconditionFailed, match="does not exist"):
+        await hub.put(NAME, {}, body(b"x"), if_match="abc")
+    first = await hub.put(NAME, {}, body(b"x"))
+    await hub.put(NAME, {}, body(b"y"), if_match=first.etag)
+    with pytest.raises(PreconditionFailed, match=f"{first.etag} expected"):
+        await hub.put(NAME, {}, body(b"z"), if_match=first.etag)
+    assert await content(hub) == b"y"
+    await hub.put(NAME, {}, body(b"z"), if_match="*")
+
+
+async def test_a_body_that_fails_changes_nothing(hub: HubService, tmp_path: Path) -> None:
+    async def broken() -> AsyncIterator[bytes]:
+        yield b"half"
+        raise BadDigest("checksum")
+
+    await hub.put(NAME, {}, body(b"good"))
+    before = hub.facts().sequence
+    with pytest.raises(BadDigest):
+        await hub.put(NAME, {}, broken())
+    assert await content(hub) == b"good"
+    assert hub.facts().sequence == before
+
+
+async def test_buckets_come_and_go_and_only_empty_ones_go(hub: HubService) -> None:
+    await hub.create_bucket("second")
+    await hub.create_bucket("second")
+    assert await hub.buckets() == ["bkt", "second"]
+    await hub.put(ObjectName("second", "x"), {}, body(b"x"))
+    with pytest.raises(BucketNotEmpty):
+        await hub.delete_bucket("second")
+    await hub.delete(ObjectName("second", "x"))
+    await hub.delete_bucket("second")
+    with pytest.raises(NoSuchBucket):
+        await hub.put(ObjectName("second", "x"), {}, body(b"x"))
+    with pytest.raises(NoSuchBucket):
+        await hub.delete_bucket("second")
+
+
+async def test_multipart_uploads_become_one_change(hub: HubService) -> None:
+    upload = await hub.create_multipart(NAME, {})
+    before = hub.facts().sequence
+    parts = [await hub.put_part(NAME, upload, n, body(bytes([n]) * 6_000_000)) for n in (1, 2)]
+    assert [p.number for p in await hub.list_parts(NAME, upload)] == [1, 2]
+    assert [u.upload_id for u in await hub.list_multiparts("bkt")] == [upload]
+    entry = await hub.complete_multipart(NAME, upload, [(p.number, p.etag) for p in parts])
+    assert (entry.size, entry.etag[-2:]) == (12_000_000, "-2")
+    assert hub.facts().sequence == before + 1
+    other = await hub.create_multipart(NAME, {})
+    await hub.abort_multipart(NAME, other)
+    assert await hub.list_multiparts("bkt") == []
+
+
+async def test_concurrent_writers_of_many_names_all_succeed_in_one_log(hub: HubService) -> None:
+    names = [ObjectName("bkt", f"k{i % 7}") for i in range(60)]
+    entries = await asyncio.gather(*(hub.put(n, {}, body(b"%d" % i)) for i, n in enumerate(names)))
+    assert hub.facts().sequence == 60
+    for name in set(names):
+        last = (await hub.resolve(name)).entry
+        assert last in [e for e, n in zip(entries, names, strict=True) if n == name]
+        held = await hub._store.head(name)
+        assert held is not None
+        assert held.version == last.version
+
+
+class SlowStore(MemoryObjectStore):
+    """Completes when told to, and fails as told."""
+
+    def __init__(self) -> None:
+        super().__init__(["bkt"])
+        self.go = asyncio.Event()
+        self.entered = asyncio.Event()
+        self.error: Exception | None = None
+        self.fail_after = False
+        self.heads_fail = 0
+
+    async def complete(self, staged: Staged) -> ObjectEntry:
+        self.entered.set()
+        await self.go.wait()
+        if self.fail_after:
+            await super().complete(staged)
+        if self.error is not None:
+            raise self.error
+        return await super().complete(staged)
+
+    async def head(self, name: ObjectName) -> ObjectEntry | None:
+        if self.heads_fail:
+            self.heads_fail -= 1
+            raise StoreUnavailable("head: not now")
+        return await super().head(name)
+
+
+async def test_readers_of_a_name_wait_while_its_change_is_under_way() -> None:
+    store = SlowStore()
+    hub = make(store, read_wait_s=0.1)
+    await hub.start()
+    put = asyncio.create_task(hub.put(NAME, {}, body(b"x")))
+    await store.entered.wait()
+    with pytest.raises(DeadlineExceeded, match="bkt/k: its change has been under way"):
+        await hub.resolve(NAME)
+    with pytest.raises(DeadlineExceeded):
+        await hub.list_page("bkt", prefix="", after="", limit=5)
+    assert await hub.list_page("bkt", prefix="other", after="", limit=5) == []
+    with pytest.raises(NoSuchKey):
+        await hub.resolve(ObjectName("bkt", "other"))
+    reads = [asyncio.create_task(hub.resolve(NAME)) for _ in range(3)]
+    page = asyncio.create_task(hub.list_page("bkt", prefix="", after="", limit=5))
+    await asyncio.sleep(0)
+    store.go.set()
+    entry = await put
+    assert [r.entry for r in await asyncio.gather(*reads)] == [entry] * 3
+    assert [r.entry for r in await page] == [entry]
+    await hub.close()
+
+
+async def test_a_client_that_goes_away_leaves_its_change_running() -> None:
+    store = SlowStore()
+    hub = make(store)
+    await hub.start()
+    put = asyncio.create_task(hub.put(NAME, {}, body(b"x")))
+    await store.entered.wait()
+    put.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await put
+    store.go.set()
+    assert await content(hub) == b"x"
+    await hub.close()
+
+
+@pytest.mark.parametrize("done", [False, True])
+async def test_a_change_of_unknown_outcome_is_settled_by_a_head(
+    done: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = SlowStore()
+    store.go.set()
+    hub = make(store)
+    await hub.start()
+    await hub.put(NAME, {}, body(b"old"))
+    store.error, store.fail_after, store.heads_fail = OSError("lost the answer"), done, 1
+    with pytest.raises(StoreUnavailable, match="lost the answer"):
+        await hub.put(NAME, {}, body(b"new"))
+    store.error = None
+    assert await content(hub) == (b"new" if done else b"old")
+    assert (await hub.resolve(NAME)).entry == await store.head(NAME)
+    await hub.put(NAME, {}, body(b"newer"))
+    assert await content(hub) == b"newer"
+    await hub.close()
+    assert hub._namespace.intents() == []
+    assert "settling waits for the store" in caplog.text
+
+
+async def test_a_second_writer_gives_up_at_its_deadline() -> None:
+    store = SlowStore()
+    hub = make(store, change_wait_s=0.1)
+    await hub.start()
+    first = asyncio.create_task(hub.put(NAME, {}, body(b"1")))
+    await store.entered.wait()
+    with pytest.raises(DeadlineExceeded, match="other changes of it"):
+        await hub.put(NAME, {}, body(b"2"))
+    store.go.set()
+    await first
+    assert await content(hub) == b"1"
+    assert store._staged == {}
+    await hub.close()
+
+
+async def test_a_lease_nobody_acknowledges_delays_a_change_by_its_term_only(
+    hub: HubService,
+) -> None:
+    await hub.put(NAME, {}, body(b"1"))  # also waits out the time after a start
+    clock = BootClock()
+    epoch = hub.facts().epoch
+    reply = await hub.lease(LeaseRequest("s1", epoch, 1))
+    assert (reply.term_s, reply.required, reply.revocations) == (0.3, 1, [])
+    assert hub.facts().spokes == ["s1"]
+    before = clock.now()
+    await hub.put(NAME, {}, body(b"2"))
+    assert 0.25 < clock.now() - before < 0.35 + 1.0
+    assert (await hub.lease(LeaseRequest("s1", "other", 1))).reason.startswith("epoch other")
+
+
+async def test_an_acknowledged_revocation_lets_the_change_go_on(hub: HubService) -> None:
+    await hub.put(NAME, {}, body(b"1"))
+    epoch = hub.facts().epoch
+    await hub.lease(LeaseRequest("s1", epoch, 1))
+    put = asyncio.create_task(hub.put(NAME, {}, body(b"2")))
+    acked: list[int] = []
+    async with asyncio.timeout(5):
+        while not acked:
+            reply = await hub.lease(LeaseRequest("s1", epoch, 1))
+            acked = [r.revocation_id for r in reply.revocations]
+            await asyncio.sleep(0)
+        assert not put.done()
+        reply = await hub.lease(LeaseRequest("s1", epoch, 1, acked))
+        await put
+    after = await hub.lease(LeaseRequest("s1", epoch, 1))
+    assert (after.required, after.revocations, after.through) == (2, [], acked[0])
+
+
+async def test_a_change_behind_the_hubs_back_is_noticed_by_the_read(
+    hub: HubService, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    await hub.put(NAME, {}, body(b"before"))
+    resolved = await hub.resolve(NAME)
+    (tmp_path / "bkt" / "k").write_bytes(b"behind")
+    with pytest.raises(VersionChanged):
+        await hub.read(resolved, 0, 6, "test")
+    assert await content(hub) == b"behind"
+    resolved = await hub.resolve(NAME)
+    (tmp_path / "bkt" / "k").unlink()
+    with pytest.raises(NoSuchKey):
+        await hub.read(resolved, 0, 6, "test")
+    with pytest.raises(NoSuchKey):
+        await hub.resolve(NAME)
+    assert hub.facts().sequence == 3
+
+
+async def test_a_delete_of_a_name_only_the_store_knows_removes_it(
+    hub: HubService, tmp_path: Path
+) -> None:
+    (tmp_path / "bkt" / "k").write_bytes(b"behind")
+    await hub.delete(NAME)
+    assert not (tmp_path / "bkt" / "k").exists()
+
+
+async def restart(state: Path, root: Path) -> HubService:
+    namespace = LmdbNamespace.open(state, keep_log=True)
+    hub = HubService(FolderStore(root), namespace, BootClock(), TUNING)
+    await hub.start()
+    return hub
+
+
+async def reconciled(hub: HubService) -> None:
+    async with asyncio.timeout(10):
+        assert hub._reconciling is not None
+        await hub._reconciling
+
+
+async def test_changes_made_while_the_hub_was_away_become_log_entries(tmp_path: Path) -> None:
+    root, state = tmp_path / "root", tmp_path / "state"
+    (root / "bkt").mkdir(parents=True)
+    hub = await restart(state, root)
+    for key in ("same", "changed", "gone"):
+        await hub.put(ObjectName("bkt", key), {}, body(key.encode()))
+    epoch, before = hub.facts().epoch, hub.facts().sequence
+    await hub.close()
+    (root / "bkt" / "changed").write_bytes(b"else")
+    (root / "bkt" / "gone").unlink()
+    (root / "bkt" / "new").write_bytes(b"new")
+    (root / "other").mkdir()
+    hub = await restart(state, root)
+    await reconciled(hub)
+    assert (hub.facts().epoch, hub.facts().sequence) == (epoch, before + 4)
+    assert hub.progress.state == "complete"
+    assert hub.progress.changed == 3
+    page = await hub.list_page("bkt", prefix="", after="", limit=9)
+    assert [r.name.key for r in page] == ["changed", "new", "same"]
+    assert await content(hub, ObjectName("bkt", "changed")) == b"else"
+    assert await hub.buckets() == ["bkt", "other"]
+    await hub.close()
+
+
+async def test_a_first_index_cut_short_begins_anew_under_its_own_epoch(tmp_path: Path) -> None:
+    namespace = MemoryNamespace(keep_log=True)
+    store = MemoryObjectStore(["bkt"])
+    for i in range(3):
+        await store.complete(await store.stage(ObjectName("bkt", f"k{i}"), {}, body(b"x")))
+    await namespace.reset(namespace.epoch or "", LogSequence(0))  # type: ignore[arg-type]  # as left by a crash
+    hub = HubService(store, namespace, BootClock(), TUNING, new_epoch=lambda: "fresh")
+    await hub.start()
+    assert (hub.facts().epoch, hub.facts().objects) == ("fresh", 3)
+    await hub.close()
+
+
+async def test_after_a_restart_the_first_change_waits_out_the_leases_and_reads_do_not(
+    tmp_path: Path,
+) -> None:
+    root, state = tmp_path / "root", tmp_path / "state"
+    (root / "bkt").mkdir(parents=True)
+    hub = await restart(state, root)
+    await hub.put(NAME, {}, body(b"1"))
+    await hub.close()
+    hub = await restart(state, root)
+    clock = BootClock()
+    before = clock.now()
+    await hub.put(NAME, {}, body(b"2"))  # no lease was ever granted
+    assert clock.now() - before < 0.2
+    await hub.lease(LeaseRequest("s1", hub.facts().epoch, 2))
+    await hub.close()
+    hub = await restart(state, root)
+    before = clock.now()
+    assert await content(hub) == b"2"
+    assert clock.now() - before < 0.2
+    await hub.put(NAME, {}, body(b"3"))
+    assert clock.now() - before > 0.25
+    await hub.close()
+
+
+# Crashes ---------------------------------------------------------------------------------------
+
+STEPS = ["staged", "intent", "completing", "completed", "applying", "applied", "acknowledged"]
+
+VICTIM = textwrap.dedent(
+    """
+    import asyncio, os, signal, sys
+    from pathlib import Path
+    from hubspoke.adapters.clock import BootClock
+    from hubspoke.adapters.folder_store import FolderStore
+    from hubspoke.adapters.lmdb_namespace import LmdbNamespace
+    from hubspoke.core.ids import ObjectName
+    from hubspoke.core.leases import LeaseConfig
+    from hubspoke.hub.service import HubService
+    from hubspoke.hub.tuning import HubTuning
+
+    root, state, step, what = sys.argv[1:]
+    armed = False
+
+    def here(at):
+        if armed and at == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    class Store(FolderStore):
+        async def stage(self, *a):
+            staged = await super().stage(*a)
+            here("staged")
+            return staged
+        async def complete(self, staged):
+            here("completing")
+            entry = await super().complete(staged)
+            here("completed")
+            return entry
+        async def delete(self, name):
+            here("completing")
+            await super().delete(name)
+            here("completed")
+
+    class Namespace(LmdbNamespace):
+        async def put_intent(self, intent):
+            await super().put_intent(intent)
+            here("intent")
+        async def apply(self, changes):
+            here("applying")
+            await super().apply(changes)
+            here("applied")
+
+    async def body(data):
+        yield data
+
+    async def main():
+        global armed
+        lease = LeaseConfig(term_s=0.05, term_max_s=0.05, margin_s=0.01)
+        namespace = Namespace.open(Path(state), keep_log=True)
+        hub = HubService(Store(Path(root)), namespace, BootClock(), HubTuning(lease=lease))
+        await hub.start()
+        name = ObjectName("bkt", "k")
+        if what != "create":
+            await hub.put(name, {"content-type": "text/x"}, body(b"old"))
+        armed = True
+        if what == "delete":
+            await hub.delete(name)
+        else:
+            await hub.put(name, {"content-type": "text/x"}, body(b"new"))
+        here("acknowledged")
+        await asyncio.sleep(30)
+
+    asyncio.run(main())
+    """
+)
+
+
+@pytest.mark.parametrize("what", ["create", "overwrite", "delete"])
+@pytest.mark.parametrize("step", STEPS)
+async def test_a_hub_killed_at_any_step_of_a_change_settles_it_at_start(
+    step: str, what: str, tmp_path: Path
+) -> None:
+    if what == "delete" and step == "staged":
+        pytest.skip("a delete stages nothing")
+    root, state = tmp_path / "root", tmp_path / "state"
+    (root / "bkt").mkdir(parents=True)
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", VICTIM, str(root), str(state), step, what, stderr=subprocess.PIPE
+    )
+    _, complaint = await asyncio.wait_for(child.communicate(), 30)
+    assert child.returncode == -9, complaint.decode()
+    hub = await restart(state, root)
+    await reconciled(hub)
+    done = STEPS.index(step) >= STEPS.index("completed")
+    old = None if what == "create" else b"old"
+    new = None if what == "delete" else b"new"
+    expected = new if done else old
+    if expected is None:
+        with pytest.raises(NoSuchKey):
+            await hub.resolve(NAME)
+    else:
+        assert await content(hub) == expected
+    entry, held = hub.known(NAME), await hub._store.head(NAME)
+    assert (entry and entry.version) == (held and held.version)
+    if expected is not None:
+        assert entry is not None
+        assert entry.etag == hashlib.md5(expected).hexdigest()
+        assert entry.headers == {"content-type": "text/x"}
+    assert hub._namespace.intents() == []
+    sequences = (0 if what == "create" else 1) + done
+    assert hub.facts().sequence == sequences
+    await hub.put(NAME, {}, body(b"after"))
+    assert await content(hub) == b"after"
+    await hub.close()
+
+
+# The feed --------------------------------------------------------------------------------------
+
+
+async def take(feed: AsyncIterator[Message], sequence: int) -> list[int]:
+    """Sequences that arrive until `sequence` has."""
+    seen: list[int] = []
+    async with asyncio.timeout(5):
+        async for message in feed:
+            if isinstance(message, FeedChanges):
+                seen += [e.sequence for e in message.entries]
+            if seen and seen[-1] >= sequence:
+                return seen
+    raise AssertionError("the feed ended")
+
+
+async def test_a_feed_goes_on_from_the_log_and_then_live(hub: HubService) -> None:
+    for i in range(8):
+        await hub.put(ObjectName("bkt", f"k{i}"), {}, body(b"x"))
+    feed = hub.feed(hub.facts().epoch, 2)
+    start = await anext(feed)
+    assert isinstance(start, FeedStart)
+    assert (start.sequence, start.buckets) == (8, ["bkt"])
+    assert await take(feed, 8) == [3, 4, 5, 6, 7, 8]
+    await asyncio.gather(*(hub.put(ObjectName("bkt", f"n{i}"), {}, body(b"x")) for i in range(10)))
+    assert await take(feed, 18) == list(range(9, 19))
+    await feed.aclose()  # type: ignore[attr-defined]  # a generator
+
+
+async def test_a_feed_that_fell_behind_the_ring_goes_on_from_the_log(tmp_path: Path) -> None:
+    hub = make(MemoryObjectStore(["bkt"]), tail_entries_max=4)
+    await hub.start()
+    feed = hub.feed(hub.facts().epoch, 0)
+    await anext(feed)
+    await hub.put(NAME, {}, body(b"x"))
+    assert await take(feed, 1) == [1]
+    for _ in range(20):
+        await hub.put(NAME, {}, body(b"x"))
+    assert await take(feed, 21) == list(range(2, 22))
+    await hub.close()
+
+
+async def test_only_a_spoke_the_log_has_passed_must_take_a_snapshot() -> None:
+    namespace = MemoryNamespace(keep_log=True, log_entries_max=5)
+    hub = HubService(
+        MemoryObjectStore(["bkt"]), namespace, BootClock(), replace(TUNING, tail_entries_max=2)
+    )
+    await hub.start()
+    epoch = hub.facts().epoch
+    slow, quick = hub.feed(epoch, 0), hub.feed(epoch, 0)
+    await anext(slow)
+    await anext(quick)
+    for i in range(1, 21):
+        await hub.put(NAME, {}, body(b"x"))
+        assert await take(quick, i) == [i]
+    message = await anext(slow)
+    assert isinstance(message, FeedResync)
+    assert "dropped sequence 1" in message.reason
+    for after, reason in ((3, "no longer reaches"), (99, "ahead of 20")):
+        refused = await anext(hub.feed(epoch, after))
+        assert isinstance(refused, FeedResync)
+        assert reason in refused.reason
+    other = await anext(hub.feed("other", 20))
+    assert isinstance(other, FeedResync)
+    await hub.close()
