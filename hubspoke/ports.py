@@ -199,7 +199,8 @@ class IndexedObject:
 
 class BlockStore(Protocol):
     """Bytes of cached objects on local disks. Methods may block and raise OSError; all but
-    `load` and `close` may be called from several threads."""
+    `load` and `close` may be called from several threads. What `write` returned from is found
+    by the next `load`, also after a kill -9."""
 
     def load(self) -> list[IndexedObject]: ...  # raises ConfigError
     def create(self, number: int, name: ObjectName, version: Version, size: int) -> None: ...
@@ -211,7 +212,6 @@ class BlockStore(Protocol):
 
     def punch(self, number: int, offset: int, length: int) -> None: ...
     def drop(self, number: int) -> None: ...
-    def flush(self) -> None: ...  # what was written is in the index
     @property
     def written_bytes(self) -> int: ...
     def close(self) -> None: ...

@@ -76,9 +76,8 @@ class CacheFolder:
         self.written_bytes = 0
         self._data = root / "data"
         self._index_path = str(root / "index")
-        self._pending: list[bytes] = []
         self._files = OpenFiles(self._data)
-        self._lock = threading.Lock()  # guards _pending and the index descriptor
+        self._lock = threading.Lock()  # guards written_bytes and the index descriptor
         self._index_fd = -1
 
     def load(self) -> dict[int, IndexedObject]:
@@ -124,8 +123,7 @@ class CacheFolder:
             os.ftruncate(fd, size)
         finally:
             self._files.release(number)
-        with self._lock:
-            self._pending.append(cache_index.object_record(number, name, version, size))
+        self._append(cache_index.object_record(number, name, version, size))
 
     def write(self, number: int, offset: int, data: bytes, digest: int) -> None:
         """One frame that has passed its xxh3-64 `digest`. Raises OSError."""
@@ -137,10 +135,9 @@ class CacheFolder:
                 view, at = view[n:], at + n
         finally:
             self._files.release(number)
-        record = cache_index.frame_record(number, offset, len(data), digest)
+        self._append(cache_index.frame_record(number, offset, len(data), digest))
         with self._lock:
             self.written_bytes += len(data)
-            self._pending.append(record)
 
     def read(self, number: int, offset: int, length: int) -> bytes:
         """Raises OSError; a short file is EIO, not fewer bytes."""
@@ -170,9 +167,7 @@ class CacheFolder:
 
     def punch(self, number: int, offset: int, length: int) -> None:
         """Free whole blocks; the record goes first so that a crash between leaves only a miss."""
-        with self._lock:
-            self._pending.append(cache_index.punch_record(number, offset, length))
-        self.flush()
+        self._append(cache_index.punch_record(number, offset, length))
         fd = self._files.acquire(number)
         try:
             if _libc.fallocate(fd, _PUNCH_HOLE | _KEEP_SIZE, offset, length):
@@ -183,21 +178,18 @@ class CacheFolder:
 
     def drop(self, number: int) -> None:
         """Remove an object; its number is never used again."""
-        with self._lock:
-            self._pending.append(cache_index.drop_record(number))
+        self._append(cache_index.drop_record(number))
         self._files.forget(number)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._data / str(number))
 
-    def flush(self) -> None:
-        """Append what is pending to the index."""
+    def _append(self, record: bytes) -> None:
+        # One call per record, not a buffer: 3 us, and a crash loses nothing that was delivered.
         with self._lock:
-            data, self._pending = b"".join(self._pending), []
-            if data and self._index_fd >= 0:
-                os.write(self._index_fd, data)
+            if self._index_fd >= 0:
+                os.write(self._index_fd, record)
 
     def close(self) -> None:
-        self.flush()
         self._files.close()
         with self._lock:
             if self._index_fd >= 0:
@@ -245,10 +237,6 @@ class FileBlockStore:
 
     def drop(self, number: int) -> None:
         self._home.pop(number).drop(number)
-
-    def flush(self) -> None:
-        for folder in self._folders:
-            folder.flush()
 
     @property
     def written_bytes(self) -> int:

@@ -9,7 +9,7 @@ from hubspoke.ports import BlockStore, IndexedObject
 
 
 class MemoryBlockStore:
-    """ports.BlockStore; what was flushed survives `close` and is found by the next `load`."""
+    """ports.BlockStore; what was written survives `close` and is found by the next `load`."""
 
     def __init__(self) -> None:
         self._objects: dict[int, IndexedObject] = {}
@@ -45,9 +45,6 @@ class MemoryBlockStore:
 
     def drop(self, number: int) -> None:
         del self._objects[number], self._data[number]
-
-    def flush(self) -> None:
-        """Nothing is buffered."""
 
     @property
     def written_bytes(self) -> int:
@@ -96,9 +93,6 @@ class FaultyBlockStore:
 
     def drop(self, number: int) -> None:
         self._inner.drop(number)
-
-    def flush(self) -> None:
-        self._inner.flush()
 
     @property
     def written_bytes(self) -> int:

@@ -71,7 +71,6 @@ class SpokeTuning:
     whole_bytes_max: int = 1 << 20
     # Accesses are looked at together at most this often, so that hits do not pay for it each.
     predict_interval_s: float = 0.002
-    index_flush_s: float = 0.1
     threads: int = 8
     pacing: PacingConfig = field(default_factory=PacingConfig)
     depth: DepthConfig = field(default_factory=DepthConfig)
@@ -136,7 +135,6 @@ class SpokeService:
     async def start(self) -> None:
         """Load the cache's index and follow the hub; returns before the hub was reached."""
         await self.filler.load()
-        self._spawn(self._flush_index())
         await self.follower.start()
         self._spawn(self._connect())
         cache = self.core.cache
@@ -182,15 +180,6 @@ class SpokeService:
             except HubSpokeError as e:
                 log.debug("lanes not open yet error=%s", e)
                 await asyncio.sleep(self.tuning.follower.backoff_max_s)
-
-    async def _flush_index(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(self.tuning.index_flush_s)
-            try:
-                await loop.run_in_executor(self.filler.pool, self.blocks.flush)
-            except OSError as e:
-                log.warning("cache index not written error=%s", e)
 
     # -- names --------------------------------------------------------------------------------
 

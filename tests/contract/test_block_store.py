@@ -78,7 +78,6 @@ def test_frames_are_found_again_with_their_digests(
     for number in (1, 2, 3):
         store.create(number, ObjectName("data", f"k{number}"), V, SIZE)
         put(store, number, 0, bytes([number]) * 4096)
-    store.flush()
     store.close()
     again = reopen()
     found = {o.number: o for o in again.load()}
@@ -98,7 +97,6 @@ def test_a_punched_block_is_not_found_again(
     put(store, 7, 0, b"a" * 4096)
     put(store, 7, BLOCK_BYTES, b"b" * 4096)
     store.punch(7, 0, BLOCK_BYTES)
-    store.flush()
     store.close()
     again = reopen()
     (o,) = again.load()
@@ -110,7 +108,6 @@ def test_a_dropped_object_is_gone(store: BlockStore, reopen: Callable[[], BlockS
     store.create(7, NAME, V, SIZE)
     put(store, 7, 0, b"a" * 4096)
     store.drop(7)
-    store.flush()
     store.close()
     again = reopen()
     assert again.load() == []
@@ -126,7 +123,6 @@ def filled(tmp_path: Path) -> Path:
     s.create(1, NAME, V, SIZE)
     for i in range(3):
         put(s, 1, i * 4096, bytes([i]) * 4096)
-    s.flush()
     s.close()
     return tmp_path
 
@@ -152,7 +148,6 @@ def test_a_torn_index_keeps_what_came_before(tmp_path: Path, cut: int) -> None:
     (o,) = s.load()
     assert [f.offset for f in o.frames] == [0, 4096]
     put(s, 1, 2 * 4096, b"z" * 4096)
-    s.flush()
     s.close()
     (o,) = FileBlockStore([tmp_path]).load()
     assert [f.offset for f in o.frames] == [0, 4096, 8192]
