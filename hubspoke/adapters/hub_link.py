@@ -10,6 +10,7 @@ at the end of each use and whenever somebody asks.
 
 import asyncio
 import socket
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -139,7 +140,8 @@ class AiohttpHubLink:
         self._counts = dict.fromkeys(names, 0)
         self._lanes = [_Connection(self._counts) for _ in range(lanes)]
         self._lane_class = [TrafficClass.PREFETCH.value] * lanes
-        self._control = _Connection(self._counts)
+        # Two, in turns: an acknowledgement must not wait for the renewal that is under way.
+        self._control = deque([_Connection(self._counts), _Connection(self._counts)])
         self._snapshot = _Connection(self._counts)
         self._feed = _Connection(self._counts)
 
@@ -232,13 +234,15 @@ class AiohttpHubLink:
         c = self._config
         what = f"{path} at {self.url}"
         timeout = self._timeout(total=c.control_s, silence=c.control_s)
+        connection = self._control[0]
+        self._control.rotate(-1)
         with map_errors(_FOREIGN, what):
-            session = self._control.session(timeout)
+            session = connection.session(timeout)
             async with session.post(self._base + path, data=wire.encode(request)) as response:
-                self._control.using(response)
+                connection.using(response)
                 await _expect_ok(response, what)
-                body = await response.content.read(wire.MESSAGE_BYTES_MAX)
-                self._control.sample(TrafficClass.METADATA.value)
+                body = await response.read()
+                connection.sample(TrafficClass.METADATA.value)
         return wire.decode(body)
 
     async def snapshot(self) -> AsyncIterator[wire.Message]:
@@ -286,14 +290,14 @@ class AiohttpHubLink:
     def counters(self) -> LinkCounters:
         for lane, traffic_class in zip(self._lanes, self._lane_class, strict=True):
             lane.sample(traffic_class)
-        for c in (self._control, self._snapshot, self._feed):
+        for c in (*self._control, self._snapshot, self._feed):
             c.sample(TrafficClass.METADATA.value)
         n = self._counts
         by_class = {c.value: n[c.value] for c in TrafficClass}
         return LinkCounters(n["received"], n["sent"], n["retransmitted"], by_class)
 
     async def close(self) -> None:
-        for c in (*self._lanes, self._control, self._snapshot, self._feed):
+        for c in (*self._lanes, *self._control, self._snapshot, self._feed):
             await c.close()
 
 

@@ -508,13 +508,18 @@ VICTIM = textwrap.dedent(
 )
 
 
-@pytest.mark.parametrize("what", ["create", "overwrite", "delete"])
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    ("what", "step"),
+    [
+        (what, step)
+        for what in ("create", "overwrite", "delete")
+        for step in STEPS
+        if (what, step) != ("delete", "staged")  # a delete stages nothing
+    ],
+)
 async def test_a_hub_killed_at_any_step_of_a_change_settles_it_at_start(
     step: str, what: str, tmp_path: Path
 ) -> None:
-    if what == "delete" and step == "staged":
-        pytest.skip("a delete stages nothing")
     root, state = tmp_path / "root", tmp_path / "state"
     (root / "bkt").mkdir(parents=True)
     child = await asyncio.create_subprocess_exec(
