@@ -70,7 +70,8 @@ class JobPost(BaseModel):
 
 
 def _json(document: Any, status: int = 200) -> Response:
-    """Not FastAPI's encoder, which walks a report of 1,000 windows in 30 ms; this takes 3."""
+    """Not FastAPI's encoder: it walks a report of 1,000 windows for 6.6 ms of the loop that
+    serves reads, before the same JSON (1.2 ms) is made."""
     body = json.dumps(document, allow_nan=False, separators=(",", ":"))
     return Response(body, status, media_type="application/json")
 

@@ -80,8 +80,8 @@ class HttpServer:
     def __init__(self, app: Any, sock: socket.socket, flag: str) -> None:
         self._socket = sock
         self._flag = flag
-        # The access log would cost a third of a small request; Date and Server cost bytes on
-        # every answer, and the doors that promise them send their own.
+        # Access log, Date and Server would cost 25 us of CPU on top of the 20 to 35 us that a
+        # request of 4 KiB takes; the doors that promise those headers send their own.
         config = uvicorn.Config(
             app,
             http="httptools",
