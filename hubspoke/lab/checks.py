@@ -74,6 +74,11 @@ def _cold(cold: WayResult) -> Iterator[Check]:
     figure = "none" if first is None else f"starts at step {first}"
     yield Check(name, passed, figure, f"starts at step ≤ {WARM_UP_STEPS_MAX}")
     yield _wan_share("spoke cold: WAN bytes of unique bytes", cold, AMPLIFICATION_MAX)
+    if cold.report is not None:
+        # Compression would hide bytes that were brought and never read.
+        share = cold.report["wan"]["payload_bytes"] / job.unique_bytes
+        name, passed = "spoke cold: bytes before compression of unique", share <= AMPLIFICATION_MAX
+        yield Check(name, passed, f"{share:.4f}", f"≤ {AMPLIFICATION_MAX:g}")
 
 
 def _wan_share(name: str, result: WayResult, most: float) -> Check:
@@ -136,7 +141,9 @@ def _money(name: str, report: Mapping[str, Any]) -> Check:
         assert isinstance(amount, float)
         return amount
 
-    passed = usd is not None and _near(usd, at(1)) and _near(2 * usd, at(2))
+    if usd is None:
+        return Check(name, False, "no amount although the price is known", "bytes times price")
+    passed = _near(usd, at(1)) and _near(2 * usd, at(2))
     figure = f"{usd:.6f} USD, {at(2):.6f} at twice the price"
     return Check(name, passed, figure, "bytes times price")
 

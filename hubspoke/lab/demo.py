@@ -77,15 +77,24 @@ def run_demo(config: DemoConfig) -> int:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the demo as Ctrl-C does, so that its processes go with it."""
+    """SIGTERM and SIGHUP end the block as Ctrl-C does, so that its processes go with it.
+
+    Only the first signal counts: a second Ctrl-C would cut short the ending of the processes,
+    which is bounded anyway.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    interrupted = False
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+        nonlocal interrupted
+        if not interrupted:
+            interrupted = True
+            raise KeyboardInterrupt
 
-    kept = {n: signal.signal(n, interrupt) for n in (signal.SIGTERM, signal.SIGHUP)}
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    kept = {number: signal.signal(number, interrupt) for number in numbers}
     try:
         yield
     finally:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from hubspoke.lab.dataset import load_index
 from hubspoke.lab.job import JobConfig, run_job
 from hubspoke.lab.measure import JobResult
 from hubspoke.lab.orders import Order
@@ -123,6 +124,8 @@ class Runner:
         self._job = job
         self._cache = caches / "cache"
         self._bucket = job.dataset.name
+        epoch = load_index(job.dataset).sequences // (job.ranks * job.per_rank)
+        self._steps = min(job.steps or epoch, epoch)
         self._prices = prices_for(HUB_REGION, SPOKE_REGION, price)
         self._progress = progress
 
@@ -159,7 +162,7 @@ class Runner:
             source=source,
             admin=admin,
             order=way.order,
-            steps=_fewer(way.steps, self._job.steps),
+            steps=min(way.steps or self._steps, self._steps),
             seconds_max=way.seconds_max,
         )
         self._progress(way.name, 0, 1)
@@ -170,10 +173,6 @@ class Runner:
             cost_of(wan.to_spoke_bytes, self._prices.hub_to_spoke),
             cost_of(wan.to_hub_bytes, self._prices.spoke_to_hub),
         )
-
-
-def _fewer(a: int | None, b: int | None) -> int | None:
-    return a if b is None else b if a is None else min(a, b)
 
 
 def between(before: WanCounters, after: WanCounters) -> WanBytes:

@@ -42,13 +42,14 @@ def plot_run(path: Path, title: str, series: Sequence[Series]) -> None:
     from matplotlib.figure import Figure
 
     panels = list(dict.fromkeys(s.panel for s in series))
+    labels = list(dict.fromkeys(s.label for s in series))  # one colour for each, in all panels
     figure = Figure(figsize=(7 * len(panels), 7.5), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(2, len(panels), squeeze=False, sharex="col", sharey="row")
     for column, panel in enumerate(panels):
         hits, latency = axes[0][column], axes[1][column]
-        for i, one in enumerate(s for s in series if s.panel == panel):
-            _draw(hits, latency, one, f"C{i}")
+        for one in (s for s in series if s.panel == panel):
+            _draw(hits, latency, one, f"C{labels.index(one.label)}")
         hits.set_title(panel)
         hits.set_ylim(-0.03, 1.03)
         latency.set_yscale("log")

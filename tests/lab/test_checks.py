@@ -1,0 +1,202 @@
+"""The reference job's checks: what passes, and that each of them can fail."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from hubspoke.lab.checks import Check, evaluate
+from hubspoke.lab.measure import RECORD_DTYPE, JobResult, WrongRead, phases, windows
+from hubspoke.lab.readers import STATE_NAMES
+from hubspoke.lab.show import picture, whole
+from hubspoke.lab.ways import WAYS, WanBytes, WayResult
+
+STEPS = 200
+UNIQUE = STEPS * 24 * 8192
+WAY = {way.name: way for way in WAYS}
+PRICE = 0.02
+
+
+def job(name: str, *, state: str, first_wait: float = 0.0, wait: float = 0.0) -> JobResult:
+    """All reads in one state; waits of the first step and of each other one."""
+    records = np.zeros((STEPS, 4, 6), RECORD_DTYPE)
+    records["state"] = STATE_NAMES.index(state)
+    records["latency"] = 0.001
+    waits = np.full(STEPS, wait)
+    waits[0] = first_wait
+    total = float(waits.sum())
+    reads = records.size
+    states = {s: reads * (s == state) for s in STATE_NAMES[1:]}
+    by_phase = phases(records, waits, 0.02, 24)
+    return JobResult(
+        name=name, source="", order=WAY[name].order, client="raw", ranks=4, workers=2,
+        prefetch_factor=4, steps=STEPS, steps_planned=STEPS, samples=STEPS * 24, reads=reads,
+        bytes=UNIQUE, unique_bytes=UNIQUE, seconds=STEPS * 0.02 + total,
+        compute_seconds=STEPS * 0.02, wait_seconds=total, lag_seconds=0.0,
+        first_wait_seconds=first_wait, utilisation=STEPS * 0.02 / (STEPS * 0.02 + total),
+        samples_per_second=1200.0, states=states, hit_ratio=None if state == "none" else
+        float(state == "hit"), latency_ms=by_phase[0].latency_ms, wrong_bytes=0, wrong=(),
+        retries=0, reader_cpu_seconds=1.0, phases=by_phase,
+        windows=windows(records, waits, 0.02, 24),
+    )  # fmt: skip
+
+
+def report(reads: int, wan: WanBytes, payload: int) -> dict[str, Any]:
+    usd = wan.both / 2**30 * PRICE
+    return {
+        "reads": {"requests": reads, "bytes": UNIQUE},
+        "wan": {
+            "received_bytes": wan.to_spoke_bytes,
+            "sent_bytes": wan.to_hub_bytes,
+            "retransmitted_bytes": 0,
+            "payload_bytes": payload,
+        },
+        "cost": {
+            "usd": usd,
+            "price_per_gb_hub_to_spoke": PRICE,
+            "price_per_gb_spoke_to_hub": PRICE,
+        },
+    }
+
+
+def result(name: str, job_result: JobResult, wan: WanBytes | None) -> WayResult:
+    told = report(job_result.reads, wan, UNIQUE) if wan else None
+    return WayResult(WAY[name], job_result, wan, None, told)
+
+
+@pytest.fixture
+def results() -> dict[str, WayResult]:
+    brought = WanBytes(UNIQUE, UNIQUE // 100)
+    little = WanBytes(6000, 7000)
+    return {
+        "hub-local": result("hub-local", job("hub-local", state="none"), None),
+        "spoke-cold": result("spoke-cold", job("spoke-cold", state="hit", first_wait=0.2), brought),
+        "spoke-warm": result("spoke-warm", job("spoke-warm", state="hit"), little),
+        "spoke-cold-no-prefetch": result(
+            "spoke-cold-no-prefetch",
+            job("spoke-cold-no-prefetch", state="miss", wait=0.1),
+            brought,
+        ),
+    }
+
+
+def failures(results: dict[str, WayResult]) -> list[str]:
+    return [check.name for check in evaluate(results) if not check.passed]
+
+
+def test_good_results_pass_every_check(results: dict[str, WayResult]) -> None:
+    checks = evaluate(results)
+    assert failures(results) == []
+    assert len(checks) == 22
+
+
+def _job(results: dict[str, WayResult], name: str, **changes: Any) -> None:
+    results[name] = replace(results[name], job=replace(results[name].job, **changes))
+
+
+def _wan(results: dict[str, WayResult], name: str, wan: WanBytes) -> None:
+    results[name] = replace(results[name], wan=wan)
+
+
+def _report(results: dict[str, WayResult], part: str, **changes: Any) -> None:
+    told = results["spoke-cold"].report
+    assert told is not None
+    told[part].update(changes)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "failed"),
+    [
+        (lambda r: _job(r, "spoke-cold", hit_ratio=0.989), "spoke cold: hit ratio"),
+        (lambda r: _job(r, "spoke-cold", hit_ratio=None), "spoke cold: hit ratio"),
+        (lambda r: _job(r, "spoke-cold", wait_seconds=1.01), "spoke cold: total stall"),
+        (
+            lambda r: _job(r, "spoke-cold", windows=r["spoke-cold"].job.windows[:1]),
+            "spoke cold: first window",
+        ),
+        (
+            lambda r: _job(r, "spoke-cold", windows=r["spoke-cold"].job.windows[2:]),
+            "spoke cold: first window",
+        ),
+        (
+            lambda r: _job(r, "spoke-cold-no-prefetch", utilisation=0.71),
+            "cold, prefetch off: utilisation",
+        ),
+        (lambda r: _job(r, "spoke-warm", utilisation=0.98), "spoke warm: utilisation, all steps"),
+        (
+            lambda r: _job(
+                r, "spoke-warm", phases=job("spoke-warm", state="hit", first_wait=0.05).phases
+            ),
+            "spoke warm: utilisation, steps 0-100",
+        ),
+        (
+            lambda r: _job(
+                r, "spoke-warm", wrong_bytes=3, wrong=(WrongRead("tokens-0.bin", 7, 3),)
+            ),
+            "all ways: wrong bytes",
+        ),
+        (lambda r: _report(r, "wan", payload_bytes=int(1.06 * UNIQUE)), "spoke cold: bytes before"),
+        (lambda r: _report(r, "reads", requests=4799), "spoke-cold: report's reads"),
+        (
+            lambda r: _report(r, "wan", received_bytes=int(0.98 * UNIQUE)),
+            "spoke-cold: report's rec",
+        ),
+        (lambda r: _report(r, "wan", sent_bytes=int(0.0102 * UNIQUE)), "spoke-cold: report's sent"),
+        (lambda r: _report(r, "cost", usd=0.001), "spoke-cold: money"),
+        (lambda r: _report(r, "cost", usd=None), "spoke-cold: money"),
+    ],
+)
+def test_each_check_can_fail(
+    results: dict[str, WayResult], spoil: Callable[[dict[str, WayResult]], None], failed: str
+) -> None:
+    spoil(results)
+    names = failures(results)
+    assert names and all(name.startswith((failed, "spoke-cold: money")) for name in names), names
+    assert any(name.startswith(failed) for name in names)
+
+
+def test_too_many_wan_bytes_fail_cold_and_warm(results: dict[str, WayResult]) -> None:
+    _wan(results, "spoke-cold", WanBytes(UNIQUE, UNIQUE // 19))
+    _wan(results, "spoke-warm", WanBytes(UNIQUE // 100, 1))
+    assert {
+        "spoke cold: WAN bytes of unique bytes",
+        "spoke warm: WAN bytes of unique bytes",
+    } <= set(failures(results))
+
+
+def test_unknown_price_must_give_no_money(results: dict[str, WayResult]) -> None:
+    _report(results, "cost", price_per_gb_hub_to_spoke=None)
+    assert failures(results) == ["spoke-cold: money follows the price"]
+    _report(results, "cost", usd=None)
+    assert failures(results) == []
+
+
+def test_ways_that_were_not_run_are_not_judged(results: dict[str, WayResult]) -> None:
+    only = {"hub-local": results["hub-local"]}
+    assert [check.name for check in evaluate(only)] == ["all ways: wrong bytes"]
+
+
+def test_results_are_shown_side_by_side_with_failed_checks(
+    results: dict[str, WayResult], tmp_path: Path
+) -> None:
+    console = Console(width=140, record=True, file=(tmp_path / "out").open("w"))
+    failed = Check("something: must be", False, "is not", "must be")
+    console.print(whole(results, [*evaluate(results), failed], None))
+    console.file.close()
+    text = console.export_text()
+    for words in ("hub-local", "spoke, cold", "prefetch off", "utilisation, 150-", "FAIL"):
+        assert words in text
+    assert "Checks: 22 passed, 1 failed" in text
+
+
+def test_picture_is_a_png_with_every_way(results: dict[str, WayResult], tmp_path: Path) -> None:
+    shuffled = job("shuffled-cold", state="miss")
+    results["shuffled-cold"] = result("shuffled-cold", shuffled, None)
+    path = tmp_path / "run.png"
+    picture(path, "a title", results)
+    data = path.read_bytes()
+    assert data.startswith(b"\x89PNG\r\n") and len(data) > 10_000
