@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from hubspoke.adapters.folder_layout import OWN_FOLDER, FolderLayout, is_file
 from hubspoke.adapters.folder_reads import file_entry, has_marker, marker_entry, settled
@@ -142,7 +143,7 @@ def _settle(fresh: list[tuple[ObjectName, bytes]]) -> Batch:
     batch: Batch = []
     for name, path in fresh:
         try:
-            st = settled(lambda path=path: os.stat(path))
+            st = settled(partial(os.stat, path))
         except OSError:
             continue
         if is_file(st):

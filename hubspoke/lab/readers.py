@@ -238,10 +238,10 @@ class Boto3Reader:
 
     def connect(self) -> None:
         try:
-            import boto3  # type: ignore[import-untyped]  # ships no types
-            from botocore import UNSIGNED  # type: ignore[import-untyped]  # the same
-            from botocore.config import Config  # type: ignore[import-untyped]  # the same
-            from botocore.exceptions import (  # type: ignore[import-untyped]  # the same
+            import boto3
+            from botocore import UNSIGNED
+            from botocore.config import Config
+            from botocore.exceptions import (
                 BotoCoreError,
                 ClientError,
             )

@@ -114,7 +114,8 @@ def whole(
         of_order = [r for r in results.values() if r.job.order == order]
         if of_order:
             parts += ["", compare(of_order)]
-    if report_of in results and (report := results[report_of].report) is not None:
+    shown = None if report_of is None else results.get(report_of)
+    if shown is not None and (report := shown.report) is not None:
         parts += ["", Text(f"The spoke's report after {report_of}", style="bold")]
         parts.append(render_report(report))
     return Group(*parts, "", verdict(checks))
