@@ -101,6 +101,17 @@ def test_a_store_that_is_a_file_is_named(tmp_path: Path) -> None:
     assert "--store" in fails(*hub(tmp_path / "file", tmp_path / "state"))
 
 
+def test_a_bucket_that_cannot_be_reached_is_named(tmp_path: Path) -> None:
+    env = {
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
+        "AWS_ACCESS_KEY_ID": "any",
+        "AWS_SECRET_ACCESS_KEY": "any",
+        "AWS_REGION": "us-east-1",
+    }
+    line = fails(*hub("s3://corpus/tokens", tmp_path / "state"), env=env)
+    assert "--store" in line and "s3://corpus" in line
+
+
 def test_an_empty_store_is_served(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     with running(*hub(tmp_path / "store", tmp_path / "state")) as process:
