@@ -104,12 +104,13 @@ async def running_spoke(
     *,
     spoke_id: str = "s1",
     policy: PartitionPolicy | None = None,
+    lease: LeaseConfig = LEASE,
     link_type: Callable[[str, str, int], AiohttpHubLink] = AiohttpHubLink,
 ) -> AsyncIterator[SpokeBench]:
     namespace = LmdbNamespace.open(path, keep_log=False)
     link = link_type(url, spoke_id, 1)
     told: list[Change] = []
-    tuning = FollowerTuning(lease=LEASE, policy=policy or PartitionPolicy(), backoff_s=0.02)
+    tuning = FollowerTuning(lease=lease, policy=policy or PartitionPolicy(), backoff_s=0.02)
     follower = Follower(
         link, namespace, BootClock(), spoke_id=spoke_id, on_change=told.append, tuning=tuning
     )

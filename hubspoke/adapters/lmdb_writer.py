@@ -28,6 +28,8 @@ GROUP_MAX = 4096
 
 
 class LmdbWriter:
+    """The writer thread of one environment."""
+
     def __init__(
         self,
         env: lmdb.Environment,

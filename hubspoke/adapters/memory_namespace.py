@@ -12,6 +12,8 @@ from hubspoke.ports import Intent, NamespaceRecord
 
 
 class MemoryNamespace:
+    """keep_log: True at the hub, False at a spoke, as for LmdbNamespace."""
+
     def __init__(self, *, keep_log: bool, log_entries_max: int = 1_000_000) -> None:
         self._keep_log = keep_log
         self._log_entries_max = log_entries_max

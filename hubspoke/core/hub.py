@@ -233,6 +233,10 @@ class HubCore:
         """A name of the page whose readers must wait; None if there is none."""
         return next((name for name in self._blocked if page.covers(name)), None)
 
+    def blocked_bucket(self) -> ObjectName | None:
+        """A bucket that comes or goes, for which the list of buckets must wait."""
+        return next((name for name in self._blocked if not name.key), None)
+
     def under_way(self) -> tuple[tuple[int, ObjectName], ...]:
         return self._leases.under_way()
 

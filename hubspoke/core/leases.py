@@ -33,6 +33,8 @@ ENDED_REMEMBERED_MAX = 4096
 
 @dataclass(frozen=True, slots=True)
 class LeaseConfig:
+    """The hub decides the term and waits for the margin longer; a spoke gives the margin up."""
+
     # Detection of a partition in under 2 s; a change waits at most term + margin in one.
     term_s: float = 2.0
     # A path of 900 ms needs 3.6 s (at least 4 RTT per term).
@@ -226,6 +228,10 @@ class SpokeLease:
 
     def revoked_in(self, page: PageSpan) -> bool:
         return any(page.covers(name) for name in self._names)
+
+    def revoked_bucket(self) -> bool:
+        """Whether some bucket comes or goes, so that the list of buckets is not settled."""
+        return any(not name.key for name in self._names)
 
     def acks(self) -> list[int]:
         """Revocations in force here: no read of their names is answered under the lease."""

@@ -71,6 +71,11 @@ def resume_refusal(
     return None
 
 
+def bucket_name(bucket: str) -> ObjectName:
+    """What stands for the bucket itself in the log: no object has an empty key."""
+    return ObjectName(bucket, "")
+
+
 @dataclass(frozen=True, slots=True)
 class PageSpan:
     """The names a listing page speaks for: those it shows, and those it shows to be absent.

@@ -79,6 +79,8 @@ def check_fetch(request: wire.FetchRequest, config: FetchConfig) -> None:
 
 
 class Fetch:
+    """One request that is being answered."""
+
     def __init__(self, hub: HubService, request: wire.FetchRequest, config: FetchConfig) -> None:
         self._hub = hub
         self._request = request

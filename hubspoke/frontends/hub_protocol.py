@@ -30,6 +30,8 @@ _M = TypeVar("_M", wire.FetchRequest, wire.CancelRequest, wire.LeaseRequest)
 
 
 class HubProtocolApp:
+    """ASGI application for the paths under wire.PREFIX."""
+
     def __init__(self, hub: HubService, config: FetchConfig | None = None) -> None:
         self._hub = hub
         self._config = config or FetchConfig()

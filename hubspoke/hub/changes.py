@@ -56,6 +56,8 @@ class Work:
 
 
 class Changes:
+    """All changes under way at one hub, and the readers that wait for them."""
+
     def __init__(
         self,
         *,
@@ -91,6 +93,9 @@ class Changes:
 
     async def page_readable(self, page: PageSpan) -> None:
         await self._wait_readable(lambda: self._core.blocked_in(page))
+
+    async def buckets_readable(self) -> None:
+        await self._wait_readable(self._core.blocked_bucket)
 
     def execute(self, effects: list[Effect]) -> None:
         """Carry out what the core decided; never blocks."""

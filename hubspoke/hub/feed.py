@@ -25,6 +25,8 @@ def revocations(under_way: tuple[tuple[int, ObjectName], ...]) -> list[wire.Revo
 
 
 class Feeds:
+    """The ring of recent events, and the feeds and snapshots that are being told."""
+
     def __init__(self, core: HubCore, namespace: NamespaceStore, tuning: HubTuning) -> None:
         self._core = core
         self._namespace = namespace

@@ -13,6 +13,7 @@ import xxhash
 
 from hubspoke.core.hub import Settlement, differs, settlement
 from hubspoke.core.ids import Change, Epoch, LogSequence, ObjectEntry, ObjectName
+from hubspoke.core.namespace import bucket_name
 from hubspoke.errors import HubSpokeError, NoSuchUpload, StoreUnavailable
 from hubspoke.hub.tuning import HubTuning
 from hubspoke.ports import Intent, NamespaceRecord, NamespaceStore, ObjectStore, Staged
@@ -110,7 +111,7 @@ async def settle_buckets(store: ObjectStore, namespace: NamespaceStore) -> None:
     """Buckets that came or went while the hub was away become changes of the bucket itself."""
     found = sorted(await store.buckets())
     for bucket in sorted(set(found) ^ set(namespace.buckets())):
-        name = ObjectName(bucket, "")
+        name = bucket_name(bucket)
         await namespace.apply([Change(LogSequence(namespace.sequence + 1), name, None)])
     if found != namespace.buckets():
         await namespace.set_buckets(found)

@@ -14,7 +14,7 @@ from hubspoke import wire
 from hubspoke.core.hub import HubCore, differs
 from hubspoke.core.ids import Epoch, LogSequence, ObjectEntry, ObjectName, Version
 from hubspoke.core.leases import HubLeases
-from hubspoke.core.namespace import PageSpan
+from hubspoke.core.namespace import PageSpan, bucket_name
 from hubspoke.errors import (
     HubSpokeError,
     NoSuchKey,
@@ -157,6 +157,7 @@ class HubService(HubWrites):
 
     async def buckets(self) -> list[str]:
         self._serving("buckets")
+        await self._changes.buckets_readable()
         return self._namespace.buckets()
 
     async def resolve(self, name: ObjectName) -> Resolved:
@@ -164,6 +165,7 @@ class HubService(HubWrites):
         await self._changes.readable(name)
         record = self._namespace.get(name)
         if record is None:
+            await self._changes.readable(bucket_name(name.bucket))
             self._need_bucket(name.bucket)
             raise NoSuchKey(f"{name}: no such object")
         return Resolved(name, record.entry)
@@ -227,6 +229,7 @@ class HubService(HubWrites):
         self, bucket: str, *, prefix: str, after: str, limit: int
     ) -> list[NamespaceRecord]:
         self._serving("list")
+        await self._changes.readable(bucket_name(bucket))
         self._need_bucket(bucket)
         while True:
             page = self._namespace.scan(bucket, prefix=prefix, after=after, limit=limit)

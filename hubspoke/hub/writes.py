@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 
 from hubspoke.core.ids import ObjectEntry, ObjectName
+from hubspoke.core.namespace import bucket_name
 from hubspoke.errors import BucketNotEmpty, HubUnavailable, NoSuchBucket, PreconditionFailed
 from hubspoke.hub.changes import Changes, Check, Work
 from hubspoke.ports import (
@@ -86,7 +87,7 @@ class HubWrites:
             await self._store.create_bucket(bucket)
             await self._namespace.set_buckets([*self._namespace.buckets(), bucket])
 
-        await self._changes.run(Work(ObjectName(bucket, ""), act=act, check=check, intent=False))
+        await self._changes.run(Work(bucket_name(bucket), act=act, check=check, intent=False))
 
     async def delete_bucket(self, bucket: str) -> None:
         """Raises NoSuchBucket, BucketNotEmpty."""
@@ -103,7 +104,7 @@ class HubWrites:
             left = [b for b in self._namespace.buckets() if b != bucket]
             await self._namespace.set_buckets(left)
 
-        await self._changes.run(Work(ObjectName(bucket, ""), act=act, check=check, intent=False))
+        await self._changes.run(Work(bucket_name(bucket), act=act, check=check, intent=False))
 
     async def create_multipart(self, name: ObjectName, headers: dict[str, str]) -> str:
         self._begin("create_multipart", name)
@@ -130,7 +131,7 @@ class HubWrites:
         return await self._store.list_parts(name, upload_id)
 
     async def list_multiparts(self, bucket: str) -> list[MultipartUpload]:
-        self._begin("list_multiparts", ObjectName(bucket, ""))
+        self._begin("list_multiparts", bucket_name(bucket))
         return await self._store.list_multiparts(bucket)
 
     async def _complete(self, staged: Staged, check: Check | None = None) -> ObjectEntry:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from hubspoke import wire
 from hubspoke.core.ids import Change, Epoch, LogSequence, ObjectName
 from hubspoke.core.leases import LeaseState, SpokeLease
-from hubspoke.core.namespace import PageSpan, accept
+from hubspoke.core.namespace import PageSpan, accept, bucket_name
 from hubspoke.errors import DeadlineExceeded, FormatError, HubSpokeError, HubUnavailable
 from hubspoke.ports import Clock, HubLink, NamespaceRecord, NamespaceStore
 from hubspoke.spoke.renewal import CURRENT_FACT, FollowerTuning, LeaseRenewal, revoked_name
@@ -28,6 +28,8 @@ CONSISTENT_FACT = "consistent_at"  # sequence from which on a loaded replica is 
 
 
 class Follower:
+    """One replica that follows one hub. `start`, ask, `close`."""
+
     def __init__(
         self,
         link: HubLink,
@@ -139,12 +141,18 @@ class Follower:
         return self.lease_state() == "valid" and self._lease.revoked_in(page)
 
     async def settled(self, name: ObjectName, deadline: float) -> None:
-        """Wait while a revocation covers the name. deadline: in the clock's seconds. When it
-        returns, `admit` and the replica's `get` may follow without an await between.
+        """Wait while a revocation covers the name or its bucket. deadline: in the clock's
+        seconds. When it returns, `admit` and the replica's `get` may follow without an await
+        between. A name with key "" is the bucket itself.
 
         Raises DeadlineExceeded.
         """
-        await self._wait_while(lambda: self._lease.is_revoked(name), str(name), deadline)
+        bucket, revoked = bucket_name(name.bucket), self._lease.is_revoked
+        await self._wait_while(lambda: revoked(name) or revoked(bucket), str(name), deadline)
+
+    async def buckets_settled(self, deadline: float) -> None:
+        """Like `settled`, for the list of buckets."""
+        await self._wait_while(self._lease.revoked_bucket, "list of buckets", deadline)
 
     async def page_settled(self, page: PageSpan, deadline: float) -> None:
         """Like `settled`, for all names that a listing page speaks for."""

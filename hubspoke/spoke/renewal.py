@@ -37,6 +37,8 @@ class FollowerTuning:
 
 
 class LeaseRenewal:
+    """The rounds of one spoke; what they grant goes into the lease machine."""
+
     def __init__(
         self,
         link: HubLink,
@@ -78,8 +80,11 @@ class LeaseRenewal:
     async def _run(self) -> None:
         renew_s = self._tuning.lease.renew_s
         while True:
+            if len(self._rounds) >= self._tuning.rounds_max:
+                await asyncio.wait(self._rounds, return_when=asyncio.FIRST_COMPLETED)
+                continue
             self._kick.clear()
-            if self._namespace.epoch is not None and len(self._rounds) < self._tuning.rounds_max:
+            if self._namespace.epoch is not None:
                 task = asyncio.create_task(self._round())
                 self._rounds.add(task)
                 task.add_done_callback(self._round_ended)

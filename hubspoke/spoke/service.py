@@ -21,7 +21,7 @@ from hubspoke.core.ids import (
     ReadState,
     page_span,
 )
-from hubspoke.core.namespace import PageSpan
+from hubspoke.core.namespace import PageSpan, bucket_name
 from hubspoke.core.pacing import PacingConfig
 from hubspoke.core.spoke import SpokeConfig, SpokeCore
 from hubspoke.errors import (
@@ -184,6 +184,7 @@ class SpokeService:
     # -- names --------------------------------------------------------------------------------
 
     async def buckets(self) -> list[str]:
+        await self.follower.buckets_settled(self.clock.now() + self.tuning.read_deadline_s)
         self.follower.admit(ObjectName("", ""))
         return self.namespace.buckets()
 
@@ -204,6 +205,7 @@ class SpokeService:
         """See ports.Reader. A page under revocation waits until the change is applied."""
         deadline = self.clock.now() + self.tuning.read_deadline_s
         while True:
+            await self.follower.settled(bucket_name(bucket), deadline)
             self.follower.admit(ObjectName(bucket, prefix))
             if bucket not in self.namespace.buckets():
                 raise NoSuchBucket(f"{bucket}: no such bucket")

@@ -20,7 +20,7 @@ from hubspoke.core.hub import (
 )
 from hubspoke.core.ids import Change, Epoch, LogSequence, ObjectEntry, ObjectName, Version
 from hubspoke.core.leases import HubLeases, LeaseConfig
-from hubspoke.core.namespace import PageSpan
+from hubspoke.core.namespace import PageSpan, bucket_name
 from hubspoke.errors import Overloaded
 
 A, B = ObjectName("b", "a"), ObjectName("b", "b")
@@ -74,6 +74,16 @@ def test_a_grant_requires_everything_published_and_lists_what_is_under_way() -> 
     core.durable(LogSequence(11))
     grant, required, _ = core.lease(now=0.2, spoke="s", acked=[], rtt_s=0.0)
     assert (required, grant.revocations, grant.through) == (11, (), change_id + 1)
+
+
+def test_a_bucket_that_comes_or_goes_holds_up_its_pages_and_the_list_of_buckets() -> None:
+    core = make()
+    assert core.blocked_bucket() is None
+    for name in (A, bucket_name("new")):
+        change_id, _ = core.enter(name)
+        core.revoke(change_id, now=0.0)
+    assert core.blocked_bucket() == bucket_name("new")
+    assert core.blocked_in(PageSpan("new", "any/", "", None)) == bucket_name("new")
 
 
 def test_changes_of_one_name_enter_one_after_the_other() -> None:

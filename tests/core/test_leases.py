@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from hubspoke.core.ids import LogSequence, ObjectName
 from hubspoke.core.leases import Grant, HubLeases, LeaseConfig, SpokeLease
-from hubspoke.core.namespace import PageSpan
+from hubspoke.core.namespace import PageSpan, bucket_name
 
 CONFIG = LeaseConfig(term_s=2.0, term_max_s=4.0, margin_s=0.1)
 A, B = ObjectName("b", "a"), ObjectName("b", "b")
@@ -174,6 +174,14 @@ def test_a_revoked_name_is_held_back_until_its_change_is_applied() -> None:
     lease.ended([3])
     assert not lease.is_revoked(A)
     assert lease.acks() == []
+
+
+def test_a_revoked_bucket_holds_up_the_list_of_buckets() -> None:
+    lease = SpokeLease(CONFIG)
+    lease.revoke(3, A)
+    assert not lease.revoked_bucket()
+    lease.revoke(4, bucket_name("new"))
+    assert lease.revoked_bucket()
 
 
 def test_two_revocations_of_one_name_end_one_by_one() -> None:

@@ -33,6 +33,7 @@ from hubspoke.hub.service import HubService
 from hubspoke.hub.tuning import HubTuning
 from hubspoke.ports import ReadResult, Staged
 from hubspoke.wire import FeedChanges, FeedResync, FeedStart, LeaseRequest, Message
+from tests.hub_bench import until
 
 NAME = ObjectName("bkt", "k")
 LEASE = LeaseConfig(term_s=0.3, term_max_s=0.4, margin_s=0.05, renew_s=0.1, ack_max_s=0.1)
@@ -175,6 +176,19 @@ async def test_buckets_come_and_go_and_only_empty_ones_go(hub: HubService) -> No
         await hub.put(ObjectName("second", "x"), {}, body(b"x"))
     with pytest.raises(NoSuchBucket):
         await hub.delete_bucket("second")
+
+
+async def test_nobody_sees_a_bucket_before_every_lease_knows_of_it(hub: HubService) -> None:
+    await hub.put(NAME, {}, body(b"x"))
+    await hub.lease(LeaseRequest("s1", hub.facts().epoch, 1))
+    creating = asyncio.create_task(hub.create_bucket("second"))
+    listing = asyncio.create_task(hub.buckets())
+    await until(lambda: hub._core.blocked_bucket() is not None, "the revocation")
+    with pytest.raises(NoSuchKey):
+        await hub.resolve(ObjectName("second", "x"))
+    await creating
+    assert await listing in (["bkt"], ["bkt", "second"])
+    assert await hub.buckets() == ["bkt", "second"]
 
 
 async def test_multipart_uploads_become_one_change(hub: HubService) -> None:
