@@ -72,7 +72,7 @@ def compare(results: Sequence[WayResult]) -> Table:
     table = Table(title=title, title_justify="left", pad_edge=False)
     table.add_column("")
     for result in results:
-        table.add_column(result.way.title, justify="right", no_wrap=True)
+        table.add_column(result.way.title, justify="right")
 
     def add(name: str, value: Callable[[WayResult], str], end: bool = False) -> None:
         table.add_row(name, *(value(result) for result in results), end_section=end)
