@@ -4,6 +4,7 @@ Blocking; runs in the store's threads. Bytes get their name by one rename, after
 disk. Nothing is written through a symbolic link or under another name than the one asked for.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -18,6 +19,9 @@ from hubspoke.core.ids import ObjectName
 from hubspoke.errors import InvalidKey, NoSuchBucket, NoSuchUpload
 
 _ATTEMPTS = 10  # a folder emptied by a delete may vanish between mkdir and rename
+_MEANWHILE = frozenset(
+    {errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY}  # names came or went
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +150,14 @@ def check_place(layout: FolderLayout, name: ObjectName) -> bytes:
 
 
 def _is_hollow(path: bytes) -> bool:
-    """An empty folder that no object stands for."""
-    with os.scandir(path) as entries:
-        return next(entries, None) is None and not has_marker(path)
+    """A folder, or tree of folders, that no object stands for."""
+    return not any(files or has_marker(folder) for folder, _, files in os.walk(path))
+
+
+def _remove_hollow(path: bytes) -> None:
+    """Raises OSError if an object has appeared in it meanwhile."""
+    for folder, _, _ in os.walk(path, topdown=False):
+        os.rmdir(folder)
 
 
 def rename_in(layout: FolderLayout, name: ObjectName, staged: bytes) -> bytes:
@@ -162,10 +171,10 @@ def rename_in(layout: FolderLayout, name: ObjectName, staged: bytes) -> bytes:
         try:
             made = _make_folders(layout.bucket_path(name.bucket), folder)
             if os.path.isdir(path) and not os.path.islink(path):
-                os.rmdir(path)  # hollow, or check_place would have refused
+                _remove_hollow(path)  # check_place would have refused another
             os.rename(staged, path)
-        except (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError):
-            if attempt == _ATTEMPTS - 1 or not os.path.lexists(staged):
+        except OSError as e:
+            if e.errno not in _MEANWHILE or attempt == _ATTEMPTS - 1 or not os.path.lexists(staged):
                 raise
             continue
         for changed in {folder, *made}:
@@ -242,13 +251,12 @@ def _prune(base: bytes, folder: bytes) -> None:
 
 def remove_bucket(path: bytes) -> bool:
     """Remove a bucket whose folders hold no file. False if an object is in it."""
-    for folder, _, files in os.walk(path, topdown=False):
-        if files or (folder != path and has_marker(folder)):
-            return False
-        try:
-            os.rmdir(folder)
-        except OSError:
-            return False
+    if not _is_hollow(path):
+        return False
+    try:
+        _remove_hollow(path)
+    except OSError:
+        return False
     sync_folder(os.path.dirname(path))
     return True
 

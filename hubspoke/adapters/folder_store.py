@@ -241,9 +241,9 @@ class FolderStore:
         self._files.drop(name)
 
     async def create_multipart(self, name: ObjectName, headers: dict[str, str]) -> str:
+        await self._run(self._guarded, name, self._prepare, name)
         if is_marker(name.key):
             raise InvalidKey(f"{name!s:.300}: {_MARKER_BYTES}")
-        await self._run(self._guarded, name, self._prepare, name)
         create = folder_uploads.create_upload
         return await self._run(self._guarded, name, create, self._layout, name, headers)
 
@@ -307,8 +307,8 @@ def _writing(what: str) -> Iterator[None]:
     """Errors of the file system in our terms; a name it refuses is the key's fault."""
     try:
         yield
-    except (FileNotFoundError, StopIteration):
-        raise
+    except FileNotFoundError:
+        raise  # what is missing is the caller's to say
     except OSError as e:
         if e.errno in (errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL):
             raise InvalidKey(f"{what:.300}: the file system refuses this name: {e}") from e
