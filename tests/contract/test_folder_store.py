@@ -1,9 +1,11 @@
 """What the folder store adds to the contract: names that are paths, and changes behind its back."""
+# ruff: noqa: ASYNC240 - the files of a test are small and local
 
 import asyncio
 import os
 import re
 import stat
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -258,8 +260,8 @@ async def test_version_is_given_only_when_its_clock_tick_is_over(
         pauses.append(seconds)
         now[0] += int(seconds * 1e9)
 
-    monkeypatch.setattr(folder_reads.time, "time_ns", lambda: now[0])
-    monkeypatch.setattr(folder_reads.time, "sleep", sleep)
+    monkeypatch.setattr(time, "time_ns", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", sleep)
     folder_reads.settled(lambda: os.stat(path))
     assert pauses == [pytest.approx(0.015)]
 
