@@ -23,6 +23,7 @@ import uvloop
 from hubspoke import wire
 from hubspoke.adapters.clock import BootClock
 from hubspoke.adapters.folder_store import FolderStore
+from hubspoke.adapters.malloc import keep_freed_memory
 from hubspoke.adapters.memory_namespace import MemoryNamespace
 from hubspoke.core.ids import ObjectName
 from hubspoke.frontends.hub_protocol import HubProtocolApp
@@ -50,6 +51,7 @@ def serve(folder: Path, pipe: Connection) -> None:
         await server.stop()
         await hub.close()
 
+    keep_freed_memory()
     uvloop.run(main())
 
 

@@ -36,6 +36,7 @@ from hubspoke.adapters.folder_store import FolderStore
 from hubspoke.adapters.folders import FolderLock, capacity, lock_all, room
 from hubspoke.adapters.hub_link import AiohttpHubLink
 from hubspoke.adapters.lmdb_namespace import LmdbNamespace
+from hubspoke.adapters.malloc import keep_freed_memory
 from hubspoke.config import HubConfig, S3Location, SpokeConfig
 from hubspoke.core.ledger import Ledger
 from hubspoke.core.policy import PartitionPolicy
@@ -193,6 +194,7 @@ def _run(
 ) -> None:
     set_up_logging(config.log_level)
     _raise_descriptor_limit()
+    keep_freed_memory()
     for flag, endpoint in config.ports().items():
         if not endpoint.loopback:
             log.warning(
