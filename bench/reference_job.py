@@ -25,12 +25,11 @@ from hubspoke import __version__
 from hubspoke.errors import ConfigError, HubSpokeError
 from hubspoke.lab.checks import Check, evaluate
 from hubspoke.lab.dataset import DatasetConfig, build_dataset
-from hubspoke.lab.demo import BUCKET, Bars, interruptible
+from hubspoke.lab.demo import BUCKET, Bars, given_price, interruptible
 from hubspoke.lab.job import CLIENTS, JobConfig
 from hubspoke.lab.show import picture
 from hubspoke.lab.stack import Stack, WanConfig
 from hubspoke.lab.ways import WAYS, Runner, Way, WayResult
-from hubspoke.report.cost import parse_price
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -105,7 +104,7 @@ def _spread(values: Iterable[float | None]) -> dict[str, float] | None:
 
 def measure(a: argparse.Namespace, out: Path, screen: Console) -> dict[str, Any]:
     """Run all turns and return the document that is saved and printed."""
-    price = parse_price(a.price) if a.price is not None else None
+    price = given_price(a.price)
     ways = [way for way in WAYS if way.name in a.ways]
     _check_order(ways)
     if a.runs < 1:

@@ -75,6 +75,14 @@ def run_demo(config: DemoConfig) -> int:
         return 1
 
 
+def given_price(text: str | None) -> PriceOverride | None:
+    """What `--price` says, None when it was not given. Raises ConfigError naming the flag."""
+    try:
+        return None if text is None else parse_price(text)
+    except ConfigError as e:
+        raise ConfigError(f"--price: {e}") from e
+
+
 @contextmanager
 def interruptible() -> Iterator[None]:
     """SIGTERM and SIGHUP end the block as Ctrl-C does, so that its processes go with it.
@@ -133,7 +141,7 @@ class Bars:
 
 def _run(config: DemoConfig, screen: Console) -> int:
     require_matplotlib()
-    price = parse_price(config.price) if config.price is not None else None
+    price = given_price(config.price)
     begin = time.monotonic()
     started = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     out = config.out or Path("out") / time.strftime("demo-%Y%m%d-%H%M%S")

@@ -70,7 +70,7 @@ def compare(results: Sequence[WayResult]) -> Table:
     """The ways of one order side by side."""
     title = ORDER_TITLES[results[0].job.order]
     table = Table(title=title, title_justify="left", pad_edge=False)
-    table.add_column("")
+    table.add_column("", min_width=len("utilisation,"))
     for result in results:
         table.add_column(result.way.title, justify="right")
 
