@@ -2,7 +2,7 @@
 
     python tests/clients/torch_sampler.py
 
-No test of the ordinary run: torch is too big to install for it. Exit status 1 on a difference.
+test_torch_sampler.py does that. Exit status 1 on a difference.
 """
 
 import sys
