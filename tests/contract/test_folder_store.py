@@ -4,7 +4,6 @@
 import asyncio
 import os
 import re
-import stat
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -442,23 +441,32 @@ async def test_unusable_roots_are_named(tmp_path: Path) -> None:
     await store.close()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="rights do not bind root")
-async def test_folders_without_rights(tmp_path: Path, bucket: Path) -> None:
-    closed = bucket / "closed"
-    closed.mkdir(mode=stat.S_IWUSR)
+async def test_folders_without_rights(
+    tmp_path: Path, bucket: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rights do not bind root, who often runs tests: the refusal is played."""
+    (bucket / "closed").mkdir()
     (bucket / "open").write_bytes(b"")
+    scandir, listdir = os.scandir, os.listdir
+    closed = [os.fsencode(bucket / "closed")]
+
+    def refused(path: bytes) -> bool:
+        if path in closed:
+            raise PermissionError(13, "Permission denied", path)
+        return False
+
+    monkeypatch.setattr(os, "scandir", lambda path: refused(path) or scandir(path))
+    monkeypatch.setattr(os, "listdir", lambda path: refused(path) or listdir(path))
     store = FolderStore(tmp_path)
     await store.open()
     assert await keys(store) == {"open"}
     assert store.skipped.counts == {"a folder that may not be read": 1}
     await store.close()
-    bucket.chmod(0)
-    store = FolderStore(bucket)
+    closed.append(os.fsencode(tmp_path))
+    store = FolderStore(tmp_path)
     with pytest.raises(ConfigError, match="Permission denied"):
         await store.open()
     await store.close()
-    bucket.chmod(0o700)
-    closed.chmod(0o700)
 
 
 async def test_full_disk_is_an_unavailable_store(
