@@ -65,15 +65,19 @@ class HubProtocolApp:
         request = await _message(receive, wire.FetchRequest, BODY_BYTES_MAX)
         check_fetch(request, self._config)
         key = (request.spoke, request.number)
-        if key in self._fetches:
-            raise InvalidRequest(f"fetch {request.number} of {request.spoke!r} is under way")
-        fetch = self._fetches[key] = Fetch(self._hub, request, self._config)
+        fetch = Fetch(self._hub, request, self._config)
+        # A spoke that restarts counts from the start again, and its old connections may not
+        # have been missed yet: nobody reads them, and the number is the new request's.
+        if (former := self._fetches.get(key)) is not None:
+            former.cancel([])
+        self._fetches[key] = fetch
         try:
             await _start(send)
             await _while_connected(receive, fetch.run(send))
             await send({"type": "http.response.body", "body": b""})
         finally:
-            del self._fetches[key]
+            if self._fetches.get(key) is fetch:
+                del self._fetches[key]
 
     async def _cancel(self, _: Scope, receive: Receive, send: Send) -> None:
         """204 also when there is nothing (left) to cancel: it may just have ended."""

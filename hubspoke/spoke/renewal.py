@@ -104,8 +104,14 @@ class LeaseRenewal:
         sent_at = self._clock.now()
         applied, acks = self._namespace.sequence, self._lease.acks()
         request = wire.LeaseRequest(self._spoke_id, epoch or "", applied, acks, self.rtt_s or 0.0)
+        # A reply that takes longer grants nothing, and its connection may be dead.
+        patience = self._tuning.lease.term_for(self.rtt_s or 0.0)
         try:
-            reply = await self._link.lease(request)
+            async with asyncio.timeout(patience):
+                reply = await self._link.lease(request)
+        except TimeoutError:
+            self._down(f"no answer to a lease request in {patience:.1f} s")
+            return
         except HubSpokeError as e:
             self._down(str(e))
             return

@@ -186,13 +186,25 @@ async def test_ranges_can_be_cancelled_one_by_one(
     cancel = wire.encode(wire.CancelRequest("s1", 7, [1, 55]))
     async with session.post(url + "cancel", data=cancel) as response:
         assert response.status == 204
-    async with session.post(url + "fetch", data=wire.encode(asked)) as response:
-        assert response.status == 400
-        assert await response.text() == "fetch 7 of 's1' is under way"
     broken.gate.set()
     assert ends(await fetching) == {0: None, 1: wire.ERROR_CANCELLED, 2: None}
     async with session.post(url + "cancel", data=cancel) as response:
         assert response.status == 204
+
+
+async def test_a_spoke_that_restarts_may_use_its_numbers_again(
+    hub: HubBench, broken: BrokenStore, session: aiohttp.ClientSession
+) -> None:
+    entry = await hub.put("k", b"x" * (20 << 20))
+    broken.gate = asyncio.Event()
+    asked = request([("k", entry)], (0, 0, 20 << 20))
+    lost = asyncio.create_task(fetch(session, hub, asked))
+    await until(lambda: broken.reading > 0, "reads under way")
+    again = asyncio.create_task(fetch(session, hub, request([("k", entry)], (0, 0, 4096))))
+    await until(lambda: broken.reading > 4, "the second request's read")
+    broken.gate.set()
+    assert ends(await again) == {0: None}
+    assert ends(await lost) == {0: wire.ERROR_CANCELLED}
 
 
 async def test_a_client_that_goes_away_ends_the_reads(hub: HubBench, broken: BrokenStore) -> None:
