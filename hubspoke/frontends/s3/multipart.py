@@ -6,6 +6,7 @@ list in CompleteMultipartUpload repeats them, and only its numbers and ETags are
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from functools import partial
 from itertools import pairwise
 
 from hubspoke.errors import FormatError
@@ -75,7 +76,7 @@ class Multiparts:
                     "InvalidArgument", "x-amz-copy-source-range must be bytes=FIRST-LAST, inside"
                 )
             offset, length = span
-        work = self._copy_part(request, upload_id, number, source, offset, length)
+        work = partial(self._copy_part, request, upload_id, number, source, offset, length)
         return await self._slow.answer(work, f"/{request.name}")
 
     async def _copy_part(
@@ -111,8 +112,10 @@ class Multiparts:
     async def complete(self, request: Request) -> Response:
         refuse_unsupported(request, "if-match", "if-none-match")
         parts = _parts_listed(await whole(request, self._tuning))
-        work = self._complete(request, _upload_id(request), parts)
-        return await self._slow.answer(work, f"/{request.name}")
+        upload_id = _upload_id(request)
+        work = partial(self._complete, request, upload_id, parts)
+        same = (request.name, upload_id, tuple(parts))
+        return await self._slow.answer(work, f"/{request.name}", same=same)
 
     async def _complete(
         self, request: Request, upload_id: str, parts: list[tuple[int, str]]

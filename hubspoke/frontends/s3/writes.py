@@ -8,6 +8,7 @@ storage classes, which have no meaning here.
 import asyncio
 from collections.abc import Mapping
 from contextlib import aclosing
+from functools import partial
 from urllib.parse import unquote_to_bytes
 
 from hubspoke.core.ids import ObjectName
@@ -157,9 +158,8 @@ class Writes:
                 "This copy request is illegal because it is trying to copy an object to itself "
                 "without changing the object's metadata",
             )
-        return await self._slow.answer(
-            self._copy(source, request.name, headers), f"/{request.name}"
-        )
+        work = partial(self._copy, source, request.name, headers)
+        return await self._slow.answer(work, f"/{request.name}")
 
     async def _copy(self, source: Resolved, name: ObjectName, headers: dict[str, str]) -> Response:
         entry = await self._writer.copy(source, name, headers)

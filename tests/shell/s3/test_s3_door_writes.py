@@ -515,6 +515,32 @@ def test_long_completion_is_kept_alive(
     assert body_of(door) == b"x"
 
 
+def test_repeated_completion_gets_the_same_answer(door: Door) -> None:
+    """A client that lost the answer asks again, and S3 does not say that the upload is unknown."""
+    upload_id, body = started_upload(door)
+    request = f"POST /data/k?uploadId={upload_id}\nContent-Length: {len(body)}"
+    first, second = door.request(request, body), door.request(request, body)
+    assert (first.status, second.status) == (200, 200)
+    assert first.body == second.body
+    assert first.headers["x-amz-request-id"] != second.headers["x-amz-request-id"]
+    wrong = body.replace(b"<PartNumber>1", b"<PartNumber>2")
+    assert door.request(request, wrong).code == "NoSuchUpload"
+
+
+def test_failed_completion_can_be_tried_again(
+    slow_door: tuple[Door, list[HubSpokeError], threading.Event],
+) -> None:
+    door, errors, go = slow_door
+    go.set()
+    errors.append(StoreUnavailable("the disk is on fire"))
+    upload_id, body = started_upload(door)
+    request = f"POST /data/k?uploadId={upload_id}\nContent-Length: {len(body)}"
+    assert door.request(request, body).status == 503
+    errors.clear()
+    assert door.request(request, body).status == 200
+    assert body_of(door) == b"x"
+
+
 def test_error_of_a_long_completion_reaches_the_client(
     slow_door: tuple[Door, list[HubSpokeError], threading.Event],
 ) -> None:
