@@ -15,22 +15,22 @@ import uvloop
 from botocore.config import Config
 
 from hubspoke.adapters.memory import MemoryObjectStore
+from hubspoke.frontends.asgi import ASGIApp, Receive, Scope, Send
 from hubspoke.frontends.s3 import S3App, S3DoorTuning
 from tests.store_service import StoreService
 
 WAIT_S = 20.0
-_SESSION = boto3.session.Session()  # reading botocore's models takes longer than most tests
 BUCKET = "data"
 
 
 @dataclass
 class Door:
-    """A running door. client: boto3, typed by nobody."""
+    """A running door. client: boto3, typed by nobody; client_for makes others."""
 
     port: int
     service: StoreService
     client: Any
-    loop: asyncio.AbstractEventLoop
+    client_for: Callable[..., Any]
 
     def raw(self, data: bytes) -> "RawConnection":
         return RawConnection(self.port, data)
@@ -99,73 +99,95 @@ class RawConnection:
         return not self._buffer and not self._more()
 
 
+class _Server:
+    """One uvicorn for all tests, in a thread: starting and stopping it takes longer than most."""
+
+    def __init__(self) -> None:
+        self.app: ASGIApp | None = None
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._clients: dict[str, Any] = {}
+        ready = threading.Event()
+
+        class Server(uvicorn.Server):
+            async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+                await super().startup(sockets)
+                ready.set()
+
+        config = uvicorn.Config(
+            self._current,
+            interface="asgi3",
+            http="httptools",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+        )
+        self._server = Server(config)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        assert ready.wait(WAIT_S)
+
+    async def _current(self, scope: Scope, receive: Receive, send: Send) -> None:
+        assert self.app is not None, "a request outside of a test"
+        await self.app(scope, receive, send)
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(self._server.serve(sockets=[self._listener]))
+
+    def client(self, **config: Any) -> Any:
+        """boto3, one for each configuration."""
+        key = repr(config)
+        if key not in self._clients:
+            options = {
+                "s3": {"addressing_style": "path"},
+                "retries": {"max_attempts": 1, "mode": "standard"},
+            }
+            self._clients[key] = boto3.session.Session().client(
+                "s3",
+                endpoint_url=f"http://127.0.0.1:{self.port}",
+                aws_access_key_id="any",
+                aws_secret_access_key="any",
+                region_name="us-east-1",
+                config=Config(**{**options, **config}),
+            )
+        return self._clients[key]
+
+    def stop(self) -> None:
+        for client in self._clients.values():
+            client.close()
+        self._server.should_exit = True
+        self._thread.join(WAIT_S)
+        assert not self._thread.is_alive()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def server() -> Iterator[_Server]:
+    _running.append(_Server())
+    yield _running[0]
+    _running.pop().stop()
+
+
+_running: list[_Server] = []
+
+
 @contextmanager
-def serving(app: S3App) -> Iterator[tuple[int, asyncio.AbstractEventLoop]]:
-    """Port of a uvicorn server that runs `app` in a thread, and its loop."""
-    config = uvicorn.Config(
-        app,
-        http="httptools",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        timeout_graceful_shutdown=1,
-    )
-    listener = socket.create_server(("127.0.0.1", 0))
-    ready = threading.Event()
-    loops: list[asyncio.AbstractEventLoop] = []
-
-    class Server(uvicorn.Server):
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            loops.append(asyncio.get_running_loop())
-            ready.set()
-
-    server = Server(config)
-
-    async def main() -> None:
-        await server.serve(sockets=[listener])
-
-    thread = threading.Thread(target=_run, args=(main,), daemon=True)
-    thread.start()
-    assert ready.wait(WAIT_S)
+def serving(app: ASGIApp, service: StoreService) -> Iterator[Door]:
+    """Let the server run `app` for as long as the block lasts."""
+    server = _running[0]
+    former, server.app = server.app, app
     try:
-        yield listener.getsockname()[1], loops[0]
+        yield Door(server.port, service, server.client(), server.client)
     finally:
-        server.should_exit = True
-        thread.join(WAIT_S)
-        listener.close()
-        assert not thread.is_alive()
-
-
-def _run(main: Callable[[], Any]) -> None:
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(main())
-
-
-def client_for(port: int, **config: Any) -> Any:
-    return _SESSION.client(
-        "s3",
-        endpoint_url=f"http://127.0.0.1:{port}",
-        aws_access_key_id="any",
-        aws_secret_access_key="any",
-        region_name="us-east-1",
-        config=Config(
-            s3={"addressing_style": "path"}, retries={"max_attempts": 1, "mode": "standard"}
-        ).merge(Config(**config)),
-    )
+        server.app = former
 
 
 @contextmanager
 def running_door(
     service: StoreService, *, read_only: bool = False, tuning: S3DoorTuning | None = None
 ) -> Iterator[Door]:
-    app = S3App(service, None if read_only else service, tuning=tuning)
-    with serving(app) as (port, loop):
-        client = client_for(port)
-        try:
-            yield Door(port, service, client, loop)
-        finally:
-            client.close()
+    with serving(S3App(service, None if read_only else service, tuning=tuning), service) as door:
+        yield door
 
 
 @pytest.fixture

@@ -419,8 +419,7 @@ def test_inner_applications_share_the_port(service: StoreService) -> None:
         await send({"type": "http.response.body", "body": scope["path"].encode()})
 
     app = S3App(service, None, inner={"/_hubspoke/v1/": inner})
-    with serving(app) as (port, loop):
-        door = Door(port, service, None, loop)
+    with serving(app, service) as door:
         assert door.request("GET /_hubspoke/v1/feed").status == 299
         assert door.request("GET /_hubspoke/v2").code == "InvalidBucketName"
 

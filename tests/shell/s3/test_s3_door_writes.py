@@ -18,7 +18,7 @@ from hubspoke.adapters.memory import MemoryObjectStore
 from hubspoke.core.ids import ObjectName
 from hubspoke.errors import HubSpokeError, StoreUnavailable
 from hubspoke.frontends.s3 import S3DoorTuning
-from tests.shell.s3.conftest import BUCKET, WAIT_S, Door, client_for, running_door
+from tests.shell.s3.conftest import BUCKET, WAIT_S, Door, running_door
 from tests.store_service import StoreService
 
 DATA = os.urandom(100_000)
@@ -548,7 +548,7 @@ def test_error_of_a_long_completion_reaches_the_client(
     errors.append(StoreUnavailable("the disk is on fire"))
     upload_id, _ = started_upload(door)
     threading.Timer(0.3, go.set).start()
-    client = client_for(door.port)
+    client = door.client
     with pytest.raises(ClientError, match="on fire"):
         client.complete_multipart_upload(
             Bucket=BUCKET,
@@ -556,15 +556,11 @@ def test_error_of_a_long_completion_reaches_the_client(
             UploadId=upload_id,
             MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": "x"}]},
         )
-    client.close()
     assert not exists(door)
 
 
 @pytest.mark.parametrize("when", ["when_supported", "when_required"])
 def test_each_checksum_setting_of_boto3(door: Door, when: str) -> None:
-    client = client_for(
-        door.port, request_checksum_calculation=when, response_checksum_validation=when
-    )
+    client = door.client_for(request_checksum_calculation=when, response_checksum_validation=when)
     client.put_object(Bucket=BUCKET, Key="k", Body=io.BytesIO(DATA))
     assert client.get_object(Bucket=BUCKET, Key="k")["Body"].read() == DATA
-    client.close()
