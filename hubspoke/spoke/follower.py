@@ -197,6 +197,7 @@ class Follower:
                 self._loading = None
                 self._went_down(str(e))
             self._feeding = False
+            self._advance()  # from now on it falls behind
             pause = self._tuning.backoff_s if reached else pause
             if not self._resync or not reached:
                 await asyncio.sleep(pause * self._rng.uniform(0.5, 1.0))

@@ -71,6 +71,7 @@ async def test_an_acknowledged_change_is_never_read_stale(
         assert [await read(s) for s in spokes] == [entry.version] * 3
     await hub.hub.delete(NAME)
     assert [await read(s) for s in spokes] == [None] * 3
+    await until(lambda: len(spokes[0].told) == 31, "all told")
     assert [c.sequence for c in spokes[0].told] == list(range(1, 32))
     assert spokes[0].told[-1].entry is None
 
@@ -109,6 +110,7 @@ async def test_a_spoke_that_restarts_resumes_without_a_snapshot(
         await hub.put(f"k{i}", b"x")
     async with running_spoke(hub.url, tmp_path / "s") as spoke:
         await spoke.fresh()
+        await until(lambda: len(spoke.told) == 9, "what was missed")
         assert [c.sequence for c in spoke.told] == list(range(2, 11))
         assert await read(spoke, ObjectName("bkt", "k8")) is not None
     assert hub.hub.facts().requests["snapshot"] == 1
@@ -125,6 +127,7 @@ async def test_a_hub_that_restarts_is_resumed_without_a_snapshot(
     reasons = "; ".join(spoke.follower.ready())
     assert f"hub {hub.url} unreachable since" in reasons
     assert "answers may be" in reasons
+    assert (spoke.follower.lag_seconds() or 0.0) > 0.0
     await hub.start()
     await spoke.fresh()
     entry = await hub.put("k", b"2")
@@ -207,6 +210,7 @@ async def test_a_gap_in_the_feed_is_noticed_and_filled(hub: HubBench, spoke_of: 
     await hub.put("k", b"x")
     await until(lambda: spoke.version("k") is not None, "both changes")
     assert spoke.version("lost") is not None
+    await until(lambda: len(spoke.told) == 2, "both told")
     assert [c.sequence for c in spoke.told] == [1, 2]
     assert hub.hub.facts().requests["snapshot"] == 1
 
@@ -219,6 +223,7 @@ async def test_a_message_that_comes_twice_changes_nothing(
     for i in range(5):
         entry = await hub.put("k", b"%d" % i)
         assert await read(spoke) == entry.version
+    await until(lambda: len(spoke.told) == 5, "all told")
     assert [c.sequence for c in spoke.told] == [1, 2, 3, 4, 5]
 
 
