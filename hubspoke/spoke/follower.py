@@ -225,13 +225,12 @@ class Follower:
     async def _begin_loading(self, start: wire.SnapshotStart) -> None:
         log.info("snapshot started epoch=%s entries=%d", start.epoch, start.entries)
         self._loading = (0, start.entries)
-        self._hub_sequence = LogSequence(start.sequence)
-        self._behind_since = self._clock.now()
+        self._hub_sequence = None  # another epoch may be at a lower one
         self._lease.forget()
         await self._namespace.reset(Epoch(""), LogSequence(0))
         await self._namespace.set_buckets(start.buckets)
         self._on_reset()
-        self._wake()
+        self._heard(start.sequence)
 
     async def _end_loading(self, start: wire.SnapshotStart, end: wire.SnapshotEnd) -> None:
         loaded, _ = self._loading or (0, 0)

@@ -196,6 +196,25 @@ class MeddlingLink(AiohttpHubLink):
         return await super().lease(request)
 
 
+class BreakingLink(AiohttpHubLink):
+    """A link whose first snapshot stops half way, and can be watched there."""
+
+    half_way: asyncio.Event
+    go_on: asyncio.Event
+    snapshots = 0
+
+    async def snapshot(self) -> AsyncIterator[wire.Message]:
+        self.snapshots += 1
+        batches = 0
+        async for message in super().snapshot():
+            yield message
+            batches += isinstance(message, wire.SnapshotBatch)
+            if batches == 2 and self.snapshots == 1:
+                self.half_way.set()
+                await self.go_on.wait()
+                raise HubUnavailable("the line went dead")
+
+
 async def meddled(make: SpokeMaker, hub: HubBench) -> tuple[SpokeBench, MeddlingLink]:
     spoke = await make(hub, link_type=MeddlingLink)
     assert isinstance(spoke.link, MeddlingLink)
@@ -383,3 +402,22 @@ async def test_a_first_index_with_many_names_arrives_whole(tmp_path: Path) -> No
         assert len(spoke.namespace) == 100
         assert spoke.follower.sequence == 100
     await hub.stop()
+
+
+async def test_a_snapshot_that_breaks_off_is_never_taken_for_the_whole(
+    hub: HubBench, spoke_of: SpokeMaker
+) -> None:
+    for i in range(12):
+        await hub.put(f"k{i:02}", b"x")
+    BreakingLink.half_way, BreakingLink.go_on = asyncio.Event(), asyncio.Event()
+    spoke = await spoke_of(hub, link_type=BreakingLink)
+    async with asyncio.timeout(10):
+        await BreakingLink.half_way.wait()
+    await until(lambda: len(spoke.namespace) == 6, "two batches")
+    assert spoke.follower.ready() == ["snapshot 50 % loaded"]
+    assert spoke.namespace.epoch is None
+    with pytest.raises(HubUnavailable, match="replica incomplete: snapshot 50 % loaded"):
+        spoke.follower.admit(ObjectName("bkt", "k11"))
+    BreakingLink.go_on.set()
+    await spoke.fresh()
+    assert len(spoke.namespace.scan("bkt", limit=99)) == 12
