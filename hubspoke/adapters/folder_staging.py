@@ -10,6 +10,7 @@ import json
 import os
 import secrets
 import shutil
+import stat
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -128,25 +129,34 @@ def check_place(layout: FolderLayout, name: ObjectName) -> bytes:
     """Path for a new object, if the folder can hold it now. Raises InvalidKey, NoSuchBucket."""
     path = layout.path(name)
     base = layout.bucket_path(name.bucket)
-    if not os.path.isdir(base) or os.path.islink(base):
+    if layout.bucket is None and _kind(base) != stat.S_IFDIR:
         raise NoSuchBucket(f"bucket {name.bucket}: no such bucket")
     folder = path
     while (folder := os.path.dirname(folder)) != base:
-        if os.path.islink(folder):
+        kind = _kind(folder)
+        if kind == stat.S_IFLNK:
             raise InvalidKey(f"{name!s:.300}: its path passes through a symbolic link")
-        if os.path.lexists(folder) and not os.path.isdir(folder):
+        if kind not in (0, stat.S_IFDIR):
             raise InvalidKey(
                 f"{name!s:.300}: a part of its path is an object itself, and a folder store cannot "
                 "hold both"
             )
-    is_folder = os.path.isdir(path) and not os.path.islink(path)
-    if is_folder and not is_marker(name.key) and not _is_hollow(path):
+    kind = _kind(path)
+    if is_marker(name.key) and kind not in (0, stat.S_IFDIR):
+        raise InvalidKey(f"{name!s:.300}: an object has this name without the '/' at its end")
+    if not is_marker(name.key) and kind == stat.S_IFDIR and not _is_hollow(path):
         raise InvalidKey(
             f"{name!s:.300}: other objects lie below this name, and a folder store cannot hold both"
         )
-    if is_marker(name.key) and os.path.lexists(path) and not is_folder:
-        raise InvalidKey(f"{name!s:.300}: an object has this name without the '/' at its end")
     return path
+
+
+def _kind(path: bytes) -> int:
+    """What is at a path, as stat's S_IF constant; 0 for nothing. One look: folders come and go."""
+    try:
+        return stat.S_IFMT(os.lstat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
 
 
 def _is_hollow(path: bytes) -> bool:
@@ -170,7 +180,7 @@ def rename_in(layout: FolderLayout, name: ObjectName, staged: bytes) -> bytes:
         folder = os.path.dirname(path)
         try:
             made = _make_folders(layout.bucket_path(name.bucket), folder)
-            if os.path.isdir(path) and not os.path.islink(path):
+            if _kind(path) == stat.S_IFDIR:
                 _remove_hollow(path)  # check_place would have refused another
             os.rename(staged, path)
         except OSError as e:
