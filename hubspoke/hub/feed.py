@@ -143,7 +143,8 @@ class Feeds:
                 )  # fmt: skip
         end = core.assigned
         await self.published(end)
-        yield wire.SnapshotEnd(sent, end)
+        if core.published >= end:  # else the hub is closing, and the spoke begins anew
+            yield wire.SnapshotEnd(sent, end)
 
 
 class _Waiter:
