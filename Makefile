@@ -34,7 +34,7 @@ test-clients: $(STAMP)
 install: $(STAMP)
 
 $(STAMP): pyproject.toml
-	@sh tools/make-venv "$(PYTHON)" $(VENV)
+	@sh .ci/make-venv "$(PYTHON)" $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[lab,dev]'
 	@touch $@
 

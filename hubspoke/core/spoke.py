@@ -237,7 +237,11 @@ class SpokeCore:
         if s.waits and grown and now - s.boosted_at > hide_s:
             s.boost, s.boosted_at = min(s.boost * 1.5, depth.boost_max), now
         s.waits = 0
+        before = s.pattern
         found, beyond = sequential.propose(s, now, hide_s, depth)
+        if before in (Pattern.SEQUENTIAL, Pattern.STRIDED) and s.pattern is not before:
+            cause = f"{s.obj.name}: reads were {before.value}, are {s.pattern.value}"
+            self.ledger.relearned(now, cause)
         if beyond:
             if s not in self._ending:
                 self._ending.append(s)

@@ -120,6 +120,24 @@ def test_a_stride_with_gaps_fetches_no_gap(every: int) -> None:
     assert lab.amplification <= 1.10
 
 
+def test_a_changed_order_is_noted_with_its_cause() -> None:
+    record, n = 32 << 10, (256 << 20) // (32 << 10)
+    lab = Lab(Names({"big.bin": 256 << 20}))
+
+    def read_in(order: list[int]) -> None:
+        reads = [(ObjectName("b", "big.bin"), i * record, record) for i in order]
+        j = Job(lab, [[[r]] for r in reads], workers=1, prefetch_factor=1, compute_s=0.001)
+        lab.at(lab.now, j.start)
+        lab.run()
+
+    noted = lab.core.ledger.convergence.relearned_entries
+    read_in(list(range(n // 4)))
+    assert noted() == []
+    read_in(list(range(n // 4, n, 7)))
+    (entry,) = noted()
+    assert entry.cause == "b/big.bin: reads were sequential, are strided"
+
+
 def test_without_prefetch_every_read_waits() -> None:
     lab = Lab(names(), prefetch=False)
     j = job(lab, list(range(20 * RANKS * PER_RANK)))
