@@ -197,6 +197,28 @@ class IndexedObject:
     frames: list[StoredFrame] = field(default_factory=list)
 
 
+class FileSpan:
+    """Bytes of an open file, lent to a door so that the kernel can send them.
+
+    Whoever holds it calls `release`, once or more; until then the bytes stay where they are.
+    """
+
+    __slots__ = ("_release", "descriptor", "length", "offset")
+
+    def __init__(
+        self, descriptor: int, offset: int, length: int, release: Callable[[], None]
+    ) -> None:
+        self.descriptor = descriptor
+        self.offset = offset
+        self.length = length
+        self._release: Callable[[], None] | None = release
+
+    def release(self) -> None:
+        release, self._release = self._release, None
+        if release is not None:
+            release()
+
+
 class BlockStore(Protocol):
     """Bytes of cached objects on local disks. Methods may block and raise OSError; all but
     `load` and `close` may be called from several threads. What `write` returned from is found
@@ -208,6 +230,10 @@ class BlockStore(Protocol):
     def read(self, number: int, offset: int, length: int) -> bytes: ...
     def read_now(self, number: int, offset: int, length: int) -> bytes | None:
         """The bytes if no disk has to be waited for, else None."""
+        ...
+
+    def lend_now(self, number: int, offset: int, length: int) -> FileSpan | None:
+        """The same without reading them; None too if they are not in a file."""
         ...
 
     def punch(self, number: int, offset: int, length: int) -> None: ...
@@ -275,14 +301,14 @@ class Resolved:
 class ReadResult:
     """A range of one version on its way to a reader.
 
-    body: the whole range as one buffer, or an iterator of buffers in order (its `aclose` gives up
-    the rest). state: None at the hub, which is no cache.
+    body: the whole range as one buffer or span, or an iterator of both in order (its `aclose`
+    gives up the rest); who takes a span releases it. state: None at the hub, which is no cache.
     """
 
     resolved: Resolved
     offset: int
     length: int
-    body: bytes | AsyncIterator[bytes]
+    body: bytes | FileSpan | AsyncIterator[bytes | FileSpan]
     state: ReadState | None = None
 
 
@@ -302,6 +328,17 @@ class Reader(Protocol):
     async def list_page(
         self, bucket: str, *, prefix: str, after: str, limit: int
     ) -> list[NamespaceRecord]: ...
+
+
+class DirectReader(Protocol):
+    """A reader that can answer some reads without waiting; None: ask the usual way."""
+
+    def resolve_now(self, name: ObjectName) -> Resolved | None: ...
+    def read_now(
+        self, resolved: Resolved, offset: int, length: int, client: str
+    ) -> bytes | FileSpan | None:
+        """A hit that waits for no disk; length > 0."""
+        ...
 
 
 class Writer(Protocol):

@@ -51,7 +51,8 @@ from hubspoke.hub.tuning import HubTuning
 from hubspoke.ports import ObjectStore
 from hubspoke.report.facts import HubFacts, SpokeFacts
 from hubspoke.spoke.renewal import FollowerTuning
-from hubspoke.spoke.service import SpokeService, SpokeTuning
+from hubspoke.spoke.service import SpokeService
+from hubspoke.spoke.tuning import SpokeTuning
 
 log = logging.getLogger(__name__)
 
@@ -243,7 +244,7 @@ async def _live(name: str, ports: Ports, build: Callable[[], Awaitable[Process]]
     stop = _stop_event()
     process = await build()
     admin = HttpServer(process.admin_app, ports.admin, "--admin")
-    data = HttpServer(process.data_app, ports.data, "--listen")
+    data = HttpServer(process.data_app, ports.data, "--listen", process.data_app.answer_now)
     try:
         await admin.start()
         log.info("%s starting admin=http://%s", name, address(ports.admin))
@@ -346,7 +347,7 @@ async def _spoke_process(config: SpokeConfig, state: Path) -> Process:
     phase = Phase()
     return Process(
         service=service,
-        data_app=S3App(service, None),
+        data_app=S3App(service, None, direct=service),
         admin_app=spoke_admin_app(_SpokeFront(service, phase), clock, config.price),
         phase=phase,
     )

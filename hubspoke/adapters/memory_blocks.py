@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from hubspoke.core.cache import StoredFrame
 from hubspoke.core.ids import ObjectName, Version
-from hubspoke.ports import BlockStore, IndexedObject
+from hubspoke.ports import BlockStore, FileSpan, IndexedObject
 
 
 class MemoryBlockStore:
@@ -36,6 +36,9 @@ class MemoryBlockStore:
 
     def read_now(self, number: int, offset: int, length: int) -> bytes | None:
         return self.read(number, offset, length)
+
+    def lend_now(self, number: int, offset: int, length: int) -> FileSpan | None:
+        return None
 
     def punch(self, number: int, offset: int, length: int) -> None:
         end = offset + length
@@ -86,6 +89,9 @@ class FaultyBlockStore:
 
     def read_now(self, number: int, offset: int, length: int) -> bytes | None:
         return None if self._fails("read_now") else self._inner.read_now(number, offset, length)
+
+    def lend_now(self, number: int, offset: int, length: int) -> FileSpan | None:
+        return None if self._fails("lend_now") else self._inner.lend_now(number, offset, length)
 
     def punch(self, number: int, offset: int, length: int) -> None:
         self._maybe("punch", number)

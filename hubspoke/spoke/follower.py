@@ -136,6 +136,12 @@ class Follower:
             raise HubUnavailable(f"{name}: {refusal}; {self._why_down()}")
         return age
 
+    def current(self, name: ObjectName) -> bool:
+        """Whether the replica's entry may be answered at once: under a valid lease, not revoked."""
+        if not self.complete() or self._lease.is_revoked(name):
+            return False
+        return self._lease.state(now=self._clock.now(), applied=self.sequence) == "valid"
+
     def revoked(self, page: PageSpan) -> bool:
         """Whether a listing page speaks for a name whose change is under way."""
         return self.lease_state() == "valid" and self._lease.revoked_in(page)

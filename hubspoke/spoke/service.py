@@ -7,35 +7,25 @@ that goes away cancels only its own wait.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine
-from dataclasses import dataclass, field
+from collections.abc import Coroutine
 from typing import Any
 
-from hubspoke.core.cache import CachedObject
-from hubspoke.core.generators.candidates import DepthConfig
 from hubspoke.core.ids import (
-    BLOCK_BYTES,
     Change,
     ObjectEntry,
     ObjectName,
-    ReadState,
-    page_span,
 )
 from hubspoke.core.namespace import PageSpan, bucket_name
-from hubspoke.core.pacing import PacingConfig
 from hubspoke.core.spoke import SpokeConfig, SpokeCore
 from hubspoke.errors import (
-    CorruptFrame,
-    DeadlineExceeded,
     HubSpokeError,
-    HubUnavailable,
     NoSuchBucket,
     NoSuchKey,
-    VersionChanged,
 )
 from hubspoke.ports import (
     BlockStore,
     Clock,
+    FileSpan,
     HubLink,
     NamespaceRecord,
     NamespaceStore,
@@ -47,34 +37,14 @@ from hubspoke.report.facts import SpokeFacts
 from hubspoke.spoke.facts import FactsCollector
 from hubspoke.spoke.filler import Filler
 from hubspoke.spoke.follower import Follower
-from hubspoke.spoke.renewal import FollowerTuning
+from hubspoke.spoke.reads import SpokeReads
+from hubspoke.spoke.tuning import SpokeTuning
 
 log = logging.getLogger(__name__)
 
-INLINE_BYTES = 64 << 10  # smaller frames are written on the loop: a thread hop costs more
 FOLDER_LIST_MAX = 1_024
+RESOLVED_KEPT_MAX = 4_096
 STREAMS_SHOWN_MAX = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class SpokeTuning:
-    capacity: int
-    spoke_id: str
-    prefetch: bool = True
-    region: str = ""
-    # A read is given up after this long; loaders retry a 503, they do not survive a hang.
-    read_deadline_s: float = 30.0
-    fetch_attempts: int = 3
-    # Buffers of one long GET: what it may ask for ahead of what its reader has taken.
-    window_bytes: int = 16 << 20
-    # Reads up to this size are answered as one buffer.
-    whole_bytes_max: int = 1 << 20
-    # Accesses are looked at together at most this often, so that hits do not pay for it each.
-    predict_interval_s: float = 0.002
-    threads: int = 8
-    pacing: PacingConfig = field(default_factory=PacingConfig)
-    depth: DepthConfig = field(default_factory=DepthConfig)
-    follower: FollowerTuning = field(default_factory=FollowerTuning)
 
 
 class _Listing:
@@ -129,6 +99,17 @@ class SpokeService:
         self._predict_at: asyncio.TimerHandle | None = None
         self._predicted = float("-inf")
         self._facts = FactsCollector(self)
+        self._reads = SpokeReads(
+            self.core,
+            self.filler,
+            blocks,
+            clock,
+            tuning,
+            predict_soon=self._predict_soon,
+            noted=self._facts.read,
+        )
+        self._resolved: dict[ObjectName, Resolved] = {}  # of the replica at _resolved_at
+        self._resolved_at = namespace.sequence
 
     # -- life ---------------------------------------------------------------------------------
 
@@ -216,114 +197,35 @@ class SpokeService:
                 return page
             await self.follower.page_settled(span, deadline)
 
+    def resolve_now(self, name: ObjectName) -> Resolved | None:
+        """See ports.DirectReader. Under a valid lease only."""
+        sequence = self.namespace.sequence
+        if sequence != self._resolved_at:
+            self._resolved.clear()
+            self._resolved_at = sequence
+        if not self.follower.current(name):
+            return None
+        resolved = self._resolved.get(name)
+        if resolved is None:
+            record = self.namespace.get(name)
+            if record is None:
+                return None
+            if len(self._resolved) >= RESOLVED_KEPT_MAX:
+                self._resolved.clear()
+            resolved = self._resolved[name] = Resolved(name, record.entry)
+        return resolved
+
     # -- reads --------------------------------------------------------------------------------
 
     async def read(self, resolved: Resolved, offset: int, length: int, client: str) -> ReadResult:
         """See ports.Reader."""
-        if length == 0:
-            return ReadResult(resolved, offset, 0, b"", ReadState.HIT)
-        started = self.clock.now()
-        obj = self._open(resolved)
-        core = self.core
-        state, cause = core.arrive(obj, offset, length)
-        missed = 0 if state is ReadState.HIT else core.missing(obj, offset, length)
-        stale = resolved.staleness_s is not None
-        if length > self.tuning.whole_bytes_max:
-            self._facts.read(resolved.name)
-            body = self._long(obj, offset, length, client, started)
-            noted = self._noted(body, state, length, missed, cause, started, stale)
-            return ReadResult(resolved, offset, length, noted, state)
-        self._facts.read(resolved.name)
-        core.access(obj, offset, length, client, state, started)
-        if state is not ReadState.HIT:
-            self.filler.ask(obj, offset, length)
-        self._predict_soon(started)
-        data = await self._bytes(obj, offset, length, started + self.tuning.read_deadline_s)
-        took = self.clock.now() - started
-        wait = 0.0 if state is ReadState.HIT else took
-        self.ledger.read(state, length, missed, cause, took, wait, started, stale)
-        return ReadResult(resolved, offset, length, data, state)
+        return await self._reads.read(resolved, offset, length, client)
 
-    def _open(self, resolved: Resolved) -> CachedObject:
-        obj = self.core.cache.current(resolved.name)
-        if obj is not None and obj.version == resolved.entry.version:
-            return obj
-        obj, obsolete = self.core.open(resolved.name, resolved.entry)
-        self.filler.drop(obsolete)
-        return obj
-
-    async def _long(
-        self, obj: CachedObject, offset: int, length: int, client: str, started: float
-    ) -> AsyncIterator[bytes]:
-        """Pieces of a long range; asks ahead of the reader by at most a window."""
-        end, asked, at = offset + length, offset, offset
-        while at < end:
-            # Pieces end at block bounds, so that each pins one block.
-            n = min(end - at, BLOCK_BYTES - at % BLOCK_BYTES)
-            if asked < end and asked - at < self.tuning.window_bytes // 2:
-                until = min(end, at + self.tuning.window_bytes)
-                self.filler.ask(obj, asked, until - asked)
-                asked = until
-            now = self.clock.now()
-            state, _ = self.core.arrive(obj, at, n)
-            self.core.access(obj, at, n, client, state, now)
-            self._predict_soon(now)
-            yield await self._bytes(obj, at, n, now + self.tuning.read_deadline_s)
-            at += n
-
-    async def _noted(
-        self,
-        body: AsyncIterator[bytes],
-        state: ReadState,
-        length: int,
-        missed: int,
-        cause: str | None,
-        started: float,
-        stale: bool,
-    ) -> AsyncIterator[bytes]:
-        """Account a long read when its first byte is there: what follows is paced by the
-        reader and says nothing about latency."""
-        noted = False
-        async for piece in body:
-            if not noted:
-                took = self.clock.now() - started
-                wait = 0.0 if state is ReadState.HIT else took
-                self.ledger.read(state, length, missed, cause, took, wait, started, stale)
-                noted = True
-            yield piece
-
-    async def _bytes(self, obj: CachedObject, offset: int, length: int, deadline: float) -> bytes:
-        """The bytes of a range of at most one window, fetched if need be."""
-        first, last = page_span(offset, length)
-        cache, failures = self.core.cache, 0
-        while True:
-            if cache.readable(obj, first, last):
-                data = self.blocks.read_now(obj.number, offset, length)
-                if data is None:
-                    data = await self.filler.from_disk(obj, first, last, offset, length)
-                return data
-            frames = cache.unverified(obj, first, last)
-            if frames:
-                await self.filler.verify(obj, frames)
-                continue
-            if obj.dead:
-                raise VersionChanged(f"{obj.name} is no longer version {obj.version}")
-            try:
-                self.filler.ask(obj, offset, length)
-                waiting = self.filler.waiters.add(obj.number, first, last)
-                await self.filler.waiters.wait(waiting, deadline - self.clock.now(), obj.name)
-            except (HubUnavailable, CorruptFrame, DeadlineExceeded) as e:
-                failures += 1
-                if failures >= self.tuning.fetch_attempts or self.clock.now() >= deadline:
-                    raise
-                log.info("fetch retried object=%s offset=%d error=%s", obj.name, offset, e)
-                await asyncio.sleep(0.05 * 4**failures)
-            except VersionChanged:
-                # The hub has another version; its change is on the way over the feed.
-                await self.filler.waiters.next_change(
-                    obj.name, min(2.0, deadline - self.clock.now())
-                )
-                raise
+    def read_now(
+        self, resolved: Resolved, offset: int, length: int, client: str
+    ) -> bytes | FileSpan | None:
+        """See ports.DirectReader."""
+        return self._reads.read_now(resolved, offset, length, client)
 
     # -- prediction ---------------------------------------------------------------------------
 

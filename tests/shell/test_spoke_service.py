@@ -22,11 +22,13 @@ from hubspoke.core.ranking import RuleRanker
 from hubspoke.errors import HubUnavailable, NoSuchKey, VersionChanged
 from hubspoke.frontends.hub_protocol import HubProtocolApp
 from hubspoke.frontends.s3 import S3App
+from hubspoke.frontends.s3.response import buffers
 from hubspoke.frontends.server import HttpServer, address, bind
 from hubspoke.hub.service import HubService
 from hubspoke.hub.tuning import HubTuning
 from hubspoke.ports import BlockStore, ReadResult
-from hubspoke.spoke.service import SpokeService, SpokeTuning
+from hubspoke.spoke.service import SpokeService
+from hubspoke.spoke.tuning import SpokeTuning
 
 MIB = 1 << 20
 NAME = ObjectName("data", "a/tokens.bin")
@@ -119,9 +121,7 @@ async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
 
 
 async def body_of(result: ReadResult) -> bytes:
-    if isinstance(result.body, bytes):
-        return result.body
-    return b"".join([piece async for piece in result.body])
+    return b"".join([piece async for piece in buffers(result.body)])
 
 
 async def get(spoke: SpokeService, offset: int, length: int, name: ObjectName = NAME) -> bytes:

@@ -9,16 +9,18 @@ import asyncio
 import itertools
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from hubspoke.core.ids import ObjectName
 from hubspoke.errors import HubSpokeError
 from hubspoke.frontends.asgi import ASGIApp, Receive, Scope, Send
+from hubspoke.frontends.data_protocol import EXTENSION, DirectAnswer
 from hubspoke.frontends.s3.body import drain
+from hubspoke.frontends.s3.direct import NOT_DIRECT, DirectReads, spans_copied
 from hubspoke.frontends.s3.errors import S3Error, as_s3_error, error_document, not_implemented
 from hubspoke.frontends.s3.listing import Listings
 from hubspoke.frontends.s3.multipart import Multiparts
-from hubspoke.frontends.s3.objects import ObjectReads, close
+from hubspoke.frontends.s3.objects import ObjectReads
 from hubspoke.frontends.s3.operations import WRITES, operation
 from hubspoke.frontends.s3.request import (
     Request,
@@ -28,11 +30,11 @@ from hubspoke.frontends.s3.request import (
     parse_query,
     split_path,
 )
-from hubspoke.frontends.s3.response import Response
+from hubspoke.frontends.s3.response import HeaderList, Pieces, Response, close
 from hubspoke.frontends.s3.slow import SlowAnswers
 from hubspoke.frontends.s3.tuning import S3DoorTuning
 from hubspoke.frontends.s3.writes import Writes
-from hubspoke.ports import Reader, Writer
+from hubspoke.ports import DirectReader, FileSpan, Reader, Writer
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +52,8 @@ class ReadAborted(HubSpokeError):
 class S3App:
     """ASGI 3 application. writer None: a spoke, where every write is 501.
 
-    inner: other applications by path prefix (the hub-spoke protocol shares the port).
+    inner: other applications by path prefix (the hub-spoke protocol shares the port). direct: the
+    reader again, if it can answer hits without waiting (`answer_now`).
     """
 
     def __init__(
@@ -59,12 +62,14 @@ class S3App:
         writer: Writer | None,
         *,
         inner: Mapping[str, ASGIApp] | None = None,
+        direct: DirectReader | None = None,
         tuning: S3DoorTuning | None = None,
     ) -> None:
         self._tuning = tuning or S3DoorTuning()
         self._inner = [(prefix.encode(), app) for prefix, app in (inner or {}).items()]
         self._inner_prefixes = tuple(prefix for prefix, _ in self._inner)
         self._objects = ObjectReads(reader)
+        self._direct = DirectReads(direct) if direct is not None else None
         self._handlers = self._routes(reader, writer)
         self._names: dict[tuple[bytes | None, bytes], ObjectName] = {}
         self._id_head = secrets.token_hex(4).upper().encode()
@@ -102,6 +107,28 @@ class S3App:
             "ListMultipartUploads": uploads.list_uploads,
         }
 
+    def answer_now(self, url: bytes, headers: HeaderList, client: str) -> DirectAnswer | None:
+        """A GET of a name seen before whose bytes are at hand; see data_protocol.AnswerNow."""
+        if self._direct is None:
+            return None
+        host = header_range = None
+        for name, value in headers:
+            if name == b"range":
+                if header_range is not None:
+                    return None
+                header_range = value
+            elif name == b"host":
+                host = value
+            elif name in NOT_DIRECT:
+                return None
+        object_name = self._names.get((host, url.removesuffix(b"?x-id=GetObject")))
+        if object_name is None:
+            return None
+        return self._direct.get(object_name, header_range, client, self._request_id)
+
+    def _request_id(self) -> bytes:
+        return b"%s%08X" % (self._id_head, next(self._ids))
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await _lifespan(scope, receive, send)
@@ -112,7 +139,7 @@ class S3App:
                 scope, receive, send
             )
             return
-        request_id = b"%s%08X" % (self._id_head, next(self._ids))
+        request_id = self._request_id()
         request: Request | None = None
         name: ObjectName | None = None
         try:
@@ -131,7 +158,8 @@ class S3App:
             error = S3Error("InternalError", "We encountered an internal error", close=True)
             response = await self._refusal(error, scope, request, request_id)
         response.headers.append((b"x-amz-request-id", request_id))
-        await self._send(response, receive, send)
+        spans = EXTENSION in scope.get("extensions", ())
+        await self._send(response, receive, send if spans else spans_copied(send))
 
     def _request(self, scope: Scope, receive: Receive) -> Request:
         """Raises S3Error if the request names nothing S3 could have."""
@@ -192,12 +220,19 @@ class S3App:
             )
             await send({"type": "http.response.body", "body": body})
             return
+        if isinstance(body, FileSpan):
+            try:
+                start = {"type": "http.response.start", "status": response.status}
+                await send({**start, "headers": headers})
+                await send({"type": EXTENSION, "file": body})
+                await send({"type": "http.response.body", "body": b""})
+            finally:
+                body.release()
+            return
         await send({"type": "http.response.start", "status": response.status, "headers": headers})
         await self._stream(body, response.length, receive, send)
 
-    async def _stream(
-        self, body: AsyncIterator[bytes], length: int | None, receive: Receive, send: Send
-    ) -> None:
+    async def _stream(self, body: Pieces, length: int | None, receive: Receive, send: Send) -> None:
         """Send a body as it comes; give it up as soon as the client is gone."""
         pump = asyncio.create_task(self._pump(body, length, send))
         gone = asyncio.create_task(_disconnected(receive))
@@ -212,9 +247,16 @@ class S3App:
         if not pump.cancelled():
             pump.result()
 
-    async def _pump(self, body: AsyncIterator[bytes], length: int | None, send: Send) -> None:
+    async def _pump(self, body: Pieces, length: int | None, send: Send) -> None:
         sent = 0
         async for data in body:
+            if isinstance(data, FileSpan):
+                sent += data.length
+                try:
+                    await send({"type": EXTENSION, "file": data})
+                finally:
+                    data.release()
+                continue
             sent += len(data)
             if length is not None and sent > length:
                 raise ReadAborted(f"the reader gave more than the {length} bytes asked for")

@@ -14,9 +14,9 @@ from hubspoke.frontends.s3.body import payload, whole
 from hubspoke.frontends.s3.conditions import parse_range
 from hubspoke.frontends.s3.errors import S3Error
 from hubspoke.frontends.s3.listing import Listings, count_of
-from hubspoke.frontends.s3.objects import checksum_headers, close
+from hubspoke.frontends.s3.objects import checksum_headers
 from hubspoke.frontends.s3.request import Request
-from hubspoke.frontends.s3.response import HeaderList, Response, xml_response
+from hubspoke.frontends.s3.response import HeaderList, Response, buffers, xml_response
 from hubspoke.frontends.s3.slow import SlowAnswers
 from hubspoke.frontends.s3.tuning import S3DoorTuning
 from hubspoke.frontends.s3.writes import refuse_unsupported, resolve_copy_source, stored_headers
@@ -100,14 +100,8 @@ class Multiparts:
         while offset < end:
             result = await self._reader.read(source, offset, min(_COPY_BYTES, end - offset), client)
             offset += result.length
-            if isinstance(result.body, bytes):
-                yield result.body
-                continue
-            try:
-                async for data in result.body:
-                    yield data
-            finally:
-                await close(result.body)
+            async for data in buffers(result.body):
+                yield data
 
     async def complete(self, request: Request) -> Response:
         refuse_unsupported(request, "if-match", "if-none-match")

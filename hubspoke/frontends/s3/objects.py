@@ -4,8 +4,7 @@ A ranged GET is the most frequent request of a spoke, so what does not change be
 of an object (its headers) is made once and kept for as long as the entry is the same.
 """
 
-from collections.abc import AsyncIterator, Mapping
-from typing import cast
+from collections.abc import Mapping
 
 from hubspoke.core.ids import ObjectEntry, ObjectName, ReadState
 from hubspoke.errors import VersionChanged
@@ -19,8 +18,8 @@ from hubspoke.frontends.s3.conditions import (
     unsatisfiable,
 )
 from hubspoke.frontends.s3.errors import S3Error
-from hubspoke.frontends.s3.response import HeaderList, Response
-from hubspoke.ports import Reader, ReadResult, Resolved
+from hubspoke.frontends.s3.response import HeaderList, Pieces, Response, close
+from hubspoke.ports import FileSpan, Reader, Resolved
 
 _KEPT_ENTRIES_MAX = 4096
 _OVERRIDES = {
@@ -111,8 +110,8 @@ class ObjectReads:
             return Response(status, self._headers(resolved, status, 0, 0, headers, query))
         result = await self._reader.read(resolved, offset, length, client)
         body = result.body
-        if not isinstance(body, bytes):
-            body = await _begun(result)
+        if not isinstance(body, bytes | FileSpan):
+            body = await _begun(body, result.length)
         answer = self._headers(result.resolved, status, offset, length, headers, query)
         if result.state is not None:
             if resolved.staleness_s is None:
@@ -182,34 +181,38 @@ def _select_part(entry: ObjectEntry, number: str) -> tuple[int, int, int]:
     return (206 if entry.size else 200), 0, entry.size
 
 
-async def _begun(result: ReadResult) -> AsyncIterator[bytes]:
+async def _begun(body: Pieces, length: int) -> Pieces:
     """The body with its first buffer already waited for, so that an error that comes before any
     byte still becomes a status."""
-    body = cast(AsyncIterator[bytes], result.body)
-    if result.length == 0:
+    if length == 0:
         return body
     try:
         first = await anext(body)
     except BaseException:
         await close(body)
         raise
-    return _chained(first, body)
+    return _Chained(first, body)
 
 
-async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    try:
-        yield first
-        async for data in rest:
-            yield data
-    finally:
-        await close(rest)
+class _Chained:
+    """`first`, then `rest`. Not a generator: one that was never started would not release a
+    span when it is closed."""
 
+    def __init__(self, first: bytes | FileSpan, rest: Pieces) -> None:
+        self._first: bytes | FileSpan | None = first
+        self._rest = rest
 
-async def close(body: AsyncIterator[bytes]) -> None:
-    """Give up an iterator; plain iterators have nothing to close."""
-    aclose = getattr(body, "aclose", None)
-    if aclose is not None:
-        await aclose()
+    def __aiter__(self) -> "_Chained":
+        return self
+
+    async def __anext__(self) -> bytes | FileSpan:
+        first, self._first = self._first, None
+        return await anext(self._rest) if first is None else first
+
+    async def aclose(self) -> None:
+        if isinstance(self._first, FileSpan):
+            self._first.release()
+        await close(self._rest)
 
 
 def _staleness(seconds: float) -> tuple[bytes, bytes]:

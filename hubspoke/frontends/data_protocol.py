@@ -1,0 +1,287 @@
+"""The data port's HTTP/1.1 protocol: uvicorn's, plus two short ways out for the bytes of hits.
+
+- *Direct answers*: a request that the application can answer at once from memory is answered in
+  the parser's own callback, without a task, a scope or an event: `AnswerNow`.
+- *Zero copy*: bytes of an open file go from the page cache to the socket by sendfile(2), for
+  direct answers and for tasks (ASGI extension `http.response.zerocopysend`). uvloop's transports
+  have no sendfile, so it is called on a duplicate of their descriptor, which the loop can watch;
+  the transport's own buffer must be empty before, or bytes would overtake each other.
+
+Decides nothing about HTTP that uvicorn decides; anything unusual takes uvicorn's way. A client
+that stops reading holds one file descriptor and no memory, until SEND_STALL_S are over.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from hubspoke.ports import FileSpan
+
+EXTENSION = "http.response.zerocopysend"
+SEND_STALL_S = 60.0  # a peer that takes no byte for this long is disconnected
+# One turn of the loop sends at most this much to one client before others get theirs.
+TURN_BYTES = 4 << 20
+
+Headers = list[tuple[bytes, bytes]]
+
+
+@dataclass(slots=True)
+class DirectAnswer:
+    """A whole response: the head with its empty line, and bytes or a span of a file."""
+
+    head: bytes
+    body: bytes | FileSpan
+
+
+# (url, headers with lower-case names, client as "host:port") -> the answer, or None to go the
+# usual way.
+AnswerNow = Callable[[bytes, Headers, str], DirectAnswer | None]
+
+
+class _Sending:
+    """A span on its way; ends by itself, calls `done` with what went wrong or None."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        span: FileSpan,
+        done: Callable[[OSError | None], None],
+    ) -> None:
+        self._loop = loop
+        self._sock = sock
+        self._span = span
+        self._done = done
+        self._at = span.offset
+        self._left = span.length
+        self._stalled: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        if not self._push():
+            self._watch()
+
+    def _push(self) -> bool:
+        """Send what fits; True when it has ended, well or not."""
+        out, turn = self._sock.fileno(), TURN_BYTES
+        try:
+            while self._left and turn > 0:
+                n = os.sendfile(out, self._span.descriptor, self._at, min(self._left, turn))
+                if n == 0:
+                    raise OSError(f"cache file ends {self._left} bytes early")
+                self._at += n
+                self._left -= n
+                turn -= n
+        except BlockingIOError:
+            return False
+        except OSError as e:
+            self._end(e)
+            return True
+        if self._left:
+            return False
+        self._end(None)
+        return True
+
+    def _watch(self) -> None:
+        self._loop.add_writer(self._sock.fileno(), self._writable)
+        self._stalled = self._loop.call_later(SEND_STALL_S, self._stall, self._left)
+
+    def _writable(self) -> None:
+        if self._push():
+            return
+
+    def _stall(self, left_before: int) -> None:
+        if self._left == left_before:
+            self._end(OSError(f"no byte taken for {SEND_STALL_S:g} s"))
+        else:
+            self._stalled = self._loop.call_later(SEND_STALL_S, self._stall, self._left)
+
+    def cancel(self) -> None:
+        """The connection is gone."""
+        self._end(ConnectionResetError("connection lost"))
+
+    def _end(self, error: OSError | None) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+        if self._sock.fileno() >= 0:
+            self._loop.remove_writer(self._sock.fileno())
+        done, self._done = self._done, lambda _: None
+        self._span.release()
+        done(error)
+
+
+class _Direct:
+    """What uvicorn's protocol looks at in a cycle, for an answer without one."""
+
+    def __init__(self) -> None:
+        self.response_complete = True
+        self.disconnected = False
+        self.keep_alive = True
+        self.more_body = False
+        self.body = bytearray()
+        self.message_event = asyncio.Event()
+
+
+class DataProtocol(HttpToolsProtocol):
+    """One connection of the data port."""
+
+    def __init__(self, answer_now: AnswerNow | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._answer_now = answer_now
+        self._duplicate: socket.socket | None = None
+        self._sending: _Sending | None = None
+        self._client_name = ""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """As uvicorn's."""
+        super().connection_made(transport)
+        if self.client is not None:
+            self._client_name = f"{self.client[0]}:{self.client[1]}"
+
+    # -- direct answers -----------------------------------------------------------------------
+
+    def on_headers_complete(self) -> None:
+        """Called by the parser when a request's head is complete."""
+        idle = self.cycle is None or self.cycle.response_complete
+        if self._answer_now is not None and idle and not self.pipeline and self._plain():
+            answer = self._answer_now(self.url, self.headers, self._client_name)
+            if answer is not None:
+                self._answer(answer)
+                return
+        super().on_headers_complete()
+
+    def _plain(self) -> bool:
+        parser = self.parser
+        return bool(
+            parser.get_method() == b"GET"
+            and parser.get_http_version() == "1.1"
+            and parser.should_keep_alive()
+            and not self.expect_100_continue
+            and not self.transport.is_closing()
+        )
+
+    def _answer(self, answer: DirectAnswer) -> None:
+        cycle = _Direct()
+        self.cycle = cycle  # type: ignore[assignment]  # the parts of a cycle that are looked at
+        body = answer.body
+        if isinstance(body, bytes):
+            self.transport.write(answer.head + body)
+            self.on_response_complete()
+            return
+        cycle.response_complete = False
+        if self.transport.get_write_buffer_size():
+            # A pipelined request behind an answer that is still in the buffer.
+            self.loop.create_task(self._send_later(answer.head, body, cycle))
+            return
+        sock = self._socket()
+        try:
+            sent = sock.send(answer.head, socket.MSG_MORE)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            body.release()
+            self.transport.abort()
+            return
+        if sent < len(answer.head):
+            self.loop.create_task(self._send_later(answer.head[sent:], body, cycle))
+            return
+        self._begin(body, lambda error: self._direct_done(cycle, error))
+
+    async def _send_later(self, head: bytes, span: FileSpan, cycle: _Direct) -> None:
+        self.transport.write(head)
+        try:
+            await self._flushed()
+            if cycle.disconnected or self.transport.is_closing():
+                raise ConnectionResetError("connection lost")
+        except (OSError, asyncio.CancelledError):
+            span.release()
+            self.transport.abort()
+            return
+        self._begin(span, lambda error: self._direct_done(cycle, error))
+
+    def _direct_done(self, cycle: _Direct, error: OSError | None) -> None:
+        cycle.response_complete = True
+        if error is not None or not cycle.keep_alive:
+            self.transport.abort() if error is not None else self.transport.close()
+            return
+        self.on_response_complete()
+
+    # -- zero copy ----------------------------------------------------------------------------
+
+    def _socket(self) -> socket.socket:
+        if self._duplicate is None:
+            own = self.transport.get_extra_info("socket")
+            self._duplicate = socket.socket(fileno=os.dup(own.fileno()))
+            self._duplicate.setblocking(False)
+        return self._duplicate
+
+    async def _flushed(self) -> None:
+        """Until the transport's own buffer is empty."""
+        if not self.transport.get_write_buffer_size():
+            return
+        self.transport.set_write_buffer_limits(0, 0)
+        try:
+            while self.transport.get_write_buffer_size() and not self.transport.is_closing():
+                await asyncio.wait_for(self.flow.drain(), SEND_STALL_S)
+                if self.transport.get_write_buffer_size():
+                    await asyncio.sleep(0)  # written at the end of this turn of the loop
+        finally:
+            if not self.transport.is_closing():
+                self.transport.set_write_buffer_limits()
+
+    def _begin(self, span: FileSpan, done: Callable[[OSError | None], None]) -> None:
+        def ended(error: OSError | None) -> None:
+            self._sending = None
+            done(error)
+
+        self._sending = _Sending(self.loop, self._socket(), span, ended)
+        self._sending.start()
+
+    async def _send_span(self, cycle: RequestResponseCycle, message: dict[str, Any]) -> None:
+        span: FileSpan = message["file"]
+        try:
+            await self._flushed()
+        except BaseException:
+            span.release()
+            raise
+        if cycle.disconnected or self.transport.is_closing():
+            span.release()
+            return
+        cycle.expected_content_length -= span.length
+        future: asyncio.Future[OSError | None] = self.loop.create_future()
+        self._begin(span, lambda e: None if future.done() else future.set_result(e))
+        try:
+            error = await future
+        except asyncio.CancelledError:
+            if self._sending is not None:
+                self._sending.cancel()
+            self.transport.abort()
+            raise
+        if error is not None:
+            self.transport.abort()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        cycle.scope["extensions"] = {EXTENSION: {}}
+
+        async def with_zero_copy(scope: Any, receive: Any, send: Any) -> None:
+            async def send_or_span(message: Any) -> None:
+                if message["type"] == EXTENSION:
+                    await self._send_span(cycle, message)
+                else:
+                    await send(message)
+
+            await app(scope, receive, send_or_span)
+
+        super()._start_asgi_task(cycle, with_zero_copy)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._sending is not None:
+            self._sending.cancel()
+        super().connection_lost(exc)
+        if self._duplicate is not None:
+            self._duplicate.close()
+            self._duplicate = None

@@ -1,0 +1,28 @@
+"""What can be set at a spoke, with units and reasons."""
+
+from dataclasses import dataclass, field
+
+from hubspoke.core.generators.candidates import DepthConfig
+from hubspoke.core.pacing import PacingConfig
+from hubspoke.spoke.renewal import FollowerTuning
+
+
+@dataclass(frozen=True, slots=True)
+class SpokeTuning:
+    capacity: int
+    spoke_id: str
+    prefetch: bool = True
+    region: str = ""
+    # A read is given up after this long; loaders retry a 503, they do not survive a hang.
+    read_deadline_s: float = 30.0
+    fetch_attempts: int = 3
+    # Buffers of one long GET: what it may ask for ahead of what its reader has taken.
+    window_bytes: int = 16 << 20
+    # Reads up to this size are answered as one buffer.
+    whole_bytes_max: int = 1 << 20
+    # Accesses are looked at together at most this often, so that hits do not pay for it each.
+    predict_interval_s: float = 0.002
+    threads: int = 8
+    pacing: PacingConfig = field(default_factory=PacingConfig)
+    depth: DepthConfig = field(default_factory=DepthConfig)
+    follower: FollowerTuning = field(default_factory=FollowerTuning)

@@ -1,0 +1,188 @@
+"""Direct answers and zero copy on real sockets: order, release, slow and vanishing clients."""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hubspoke.frontends import data_protocol
+from hubspoke.frontends.data_protocol import EXTENSION, DirectAnswer, Headers
+from hubspoke.frontends.server import HttpServer, address, bind
+from hubspoke.ports import FileSpan
+
+MIB = 1 << 20
+BODY = os.urandom(24 * MIB)
+
+
+class App:
+    """/direct/OFFSET/LENGTH by answer_now, /task/... by a task; spans when larger than 64 KiB."""
+
+    def __init__(self, path: Path) -> None:
+        path.write_bytes(BODY)
+        self.fd = os.open(path, os.O_RDONLY)
+        self.lent = 0
+        self.released = 0
+
+    def span(self, offset: int, length: int) -> FileSpan:
+        self.lent += 1
+
+        def release() -> None:
+            self.released += 1
+
+        return FileSpan(self.fd, offset, length, release)
+
+    def body(self, offset: int, length: int) -> bytes | FileSpan:
+        if length <= 65536:
+            return BODY[offset : offset + length]
+        return self.span(offset, length)
+
+    def answer_now(self, url: bytes, headers: Headers, client: str) -> DirectAnswer | None:
+        _, way, offset, length = url.split(b"/")
+        if way != b"direct":
+            return None
+        head = b"HTTP/1.1 200 OK\r\ncontent-length: %b\r\nx-client: %b\r\n\r\n"
+        return DirectAnswer(head % (length, client.encode()), self.body(int(offset), int(length)))
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        assert EXTENSION in scope["extensions"]
+        _, _, offset, length = scope["path"].split("/")
+        headers = [(b"content-length", length.encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        body = self.body(int(offset), int(length))
+        if isinstance(body, bytes):
+            await send({"type": "http.response.body", "body": body})
+            return
+        await send({"type": EXTENSION, "file": body})
+        await send({"type": "http.response.body", "body": b""})
+
+
+@asynccontextmanager
+async def serving(tmp_path: Path) -> AsyncIterator[tuple[App, str, int]]:
+    app = App(tmp_path / "f")
+    sock = bind("127.0.0.1", 0, "--listen")
+    server = HttpServer(app, sock, "--listen", app.answer_now)
+    await server.start()
+    host, port = address(sock).rsplit(":", 1)
+    try:
+        yield app, host, int(port)
+    finally:
+        await server.stop()
+        os.close(app.fd)
+
+
+def request(path: str, *headers: str) -> bytes:
+    lines = [f"GET {path} HTTP/1.1", "host: x", *headers]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
+async def answer(reader: asyncio.StreamReader) -> bytes:
+    async with asyncio.timeout(20):
+        head = await reader.readuntil(b"\r\n\r\n")
+        (length,) = [
+            int(line.split(b":")[1])
+            for line in head.split(b"\r\n")
+            if line.lower().startswith(b"content-length")
+        ]
+        return await reader.readexactly(length)
+
+
+@pytest.mark.parametrize("way", ["direct", "task"])
+@pytest.mark.parametrize("length", [1, 65_536, 65_537, 20 * MIB])
+async def test_bytes_are_exact_on_a_kept_connection(tmp_path: Path, way: str, length: int) -> None:
+    async with serving(tmp_path) as (app, host, port):
+        reader, writer = await asyncio.open_connection(host, port)
+        for offset in (0, 4097, 3 * MIB):
+            writer.write(request(f"/{way}/{offset}/{length}"))
+            assert await answer(reader) == BODY[offset : offset + length]
+        writer.close()
+        assert app.released == app.lent
+
+
+async def test_pipelined_requests_are_answered_in_order(tmp_path: Path) -> None:
+    sizes = [10, 3 * MIB, 100, 70_000, 5 * MIB, 1, 65_536, 2 * MIB]
+    async with serving(tmp_path) as (app, host, port):
+        reader, writer = await asyncio.open_connection(host, port)
+        ways = ["direct", "task", "direct", "direct", "direct", "task", "task", "direct"]
+        plan = list(zip(ways, range(0, 8 * MIB, MIB), sizes, strict=True))
+        writer.write(b"".join(request(f"/{way}/{at}/{n}") for way, at, n in plan))
+        for _, at, n in plan:
+            assert await answer(reader) == BODY[at : at + n]
+        writer.close()
+        assert app.released == app.lent
+
+
+async def test_a_client_that_asks_to_close_gets_the_usual_way(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (_, host, port):
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(request("/direct/0/2000000", "connection: close"))
+        assert await answer(reader) == BODY[:2_000_000]
+        assert await reader.read() == b""
+        writer.close()
+
+
+@pytest.mark.parametrize("way", ["direct", "task"])
+async def test_a_client_that_leaves_in_mid_body_releases_its_span(tmp_path: Path, way: str) -> None:
+    async with serving(tmp_path) as (app, host, port):
+        for _ in range(5):
+            reader, writer = await asyncio.open_connection(host, port, limit=4096)
+            writer.write(request(f"/{way}/0/{20 * MIB}"))
+            await reader.readexactly(100_000)
+            writer.transport.abort()
+        async with asyncio.timeout(10):
+            while app.released < app.lent:  # noqa: ASYNC110 - the server's view of a reset
+                await asyncio.sleep(0.01)
+        assert app.lent == 5
+
+
+@pytest.mark.parametrize("way", ["direct", "task"])
+async def test_a_client_that_stops_reading_is_disconnected(
+    tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_protocol, "SEND_STALL_S", 0.3)
+    async with serving(tmp_path) as (app, host, port):
+        sock = socket.create_connection((host, port))
+        sock.sendall(request(f"/{way}/0/{20 * MIB}"))
+        async with asyncio.timeout(10):
+            while app.released < 1:  # noqa: ASYNC110 - as above
+                await asyncio.sleep(0.01)
+        sock.close()
+
+
+async def test_a_slow_client_gets_every_byte_while_others_are_served(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (_, host, port):
+        slow_reader, slow = await asyncio.open_connection(host, port, limit=64 << 10)
+        slow.write(request(f"/direct/0/{20 * MIB}"))
+        await slow_reader.readuntil(b"\r\n\r\n")
+        reader, writer = await asyncio.open_connection(host, port)
+        for _ in range(50):
+            writer.write(request("/direct/5/100000"))
+            assert await answer(reader) == BODY[5:100_005]
+        async with asyncio.timeout(20):
+            assert await slow_reader.readexactly(20 * MIB) == BODY[: 20 * MIB]
+        slow.close()
+        writer.close()
+
+
+async def test_stopping_lets_a_running_answer_end(tmp_path: Path) -> None:
+    app = App(tmp_path / "f")
+    sock = bind("127.0.0.1", 0, "--listen")
+    server = HttpServer(app, sock, "--listen", app.answer_now)
+    await server.start()
+    host, port = address(sock).rsplit(":", 1)
+    reader, writer = await asyncio.open_connection(host, int(port), limit=64 << 10)
+    writer.write(request(f"/direct/0/{20 * MIB}"))
+    await reader.readexactly(10)
+    stopping = asyncio.create_task(server.stop())
+    got = 10
+    async with asyncio.timeout(20):
+        while piece := await reader.read(1 << 20):
+            got += len(piece)
+        await stopping
+    assert got > 20 * MIB
+    writer.close()
+    os.close(app.fd)
