@@ -286,6 +286,8 @@ class Cache:
         freed = 0
         for a, b in obj.runs(first, last, IS_ACCOUNTED):
             freed += obj.range_bytes(a, b)
+            # Queued pages stay so: the scheduler's account of them must come out even.
+            obj.pages[a:b] = bytes(b - a)
         self.used -= freed
         use = obj.use
         p = use.find(PREFETCHED, first, last)
@@ -293,27 +295,32 @@ class Cache:
             self.counters.wasted_bytes += obj.range_bytes(p, p + 1)
             use[p] = UNUSED
             p = use.find(PREFETCHED, p + 1, last)
-        obj.pages[first:last] = bytes(last - first)
         return freed
 
-    def make_room(self, need: int) -> list[tuple[CachedObject, int, int]]:
+    def make_room(
+        self, need: int, *, consumed_only: bool = False
+    ) -> list[tuple[CachedObject, int, int]]:
         """Drop whole blocks until `need` more bytes fit, or nothing is left that may go.
 
+        consumed_only: nothing that is still to be read may go.
         Returns: (object, offset, length) in whole blocks, to be punched before anything is
         written there again. Whether `need` fits now is for the caller to look at (`room`).
         """
         punched: list[tuple[CachedObject, int, int]] = []
         while self.room < need:
-            key = self._order.victim(self._evictable)
+            key = self._order.victim(self._evictable, consumed_only=consumed_only)
             if key is None:
                 break
-            obj = self.objects[key[0]]
-            first = key[1] * PAGES_PER_BLOCK
-            last = min(first + PAGES_PER_BLOCK, len(obj.pages))
-            self.counters.evicted_bytes += self._drop_pages(obj, first, last)
-            self._order.removed(key)
-            punched.append((obj, first * PAGE_BYTES, (last - first) * PAGE_BYTES))
+            punched.append(self._evict(key))
         return punched
+
+    def _evict(self, key: tuple[int, int]) -> tuple[CachedObject, int, int]:
+        obj = self.objects[key[0]]
+        first = key[1] * PAGES_PER_BLOCK
+        last = min(first + PAGES_PER_BLOCK, len(obj.pages))
+        self.counters.evicted_bytes += self._drop_pages(obj, first, last)
+        self._order.removed(key)
+        return obj, first * PAGE_BYTES, (last - first) * PAGE_BYTES
 
     @property
     def room(self) -> int:
@@ -325,6 +332,49 @@ class Cache:
         obj = self.objects[key[0]]
         first = key[1] * PAGES_PER_BLOCK
         return obj.pages.find(FLIGHT, first, first + PAGES_PER_BLOCK) < 0
+
+    # -- on request ---------------------------------------------------------------------------
+
+    def local_bytes(self, obj: CachedObject) -> int:
+        """Bytes of the object that are on disk, checked since the start or not."""
+        pages = obj.pages
+        local = pages.count(PRESENT) + pages.count(UNVERIFIED)
+        short = len(pages) * PAGE_BYTES - obj.size
+        last_is_local = bool(pages) and pages[-1] >= UNVERIFIED
+        return local * PAGE_BYTES - (short if last_is_local else 0)
+
+    def absent(self, obj: CachedObject, first: int, last: int) -> list[tuple[int, int]]:
+        """Page runs inside [first, last) that are neither here nor wanted by anybody."""
+        return obj.runs(first, last, IS_ABSENT)
+
+    def not_local(self, obj: CachedObject, first: int, last: int) -> list[tuple[int, int]]:
+        """Page runs inside [first, last) that are not on disk, in flight or not."""
+        return obj.runs(first, last, IS_NOT_LOCAL)
+
+    def to_be_read(self, obj: CachedObject) -> None:
+        """Somebody knows that the object will be read (again): its blocks count as waiting for
+        that, and as the youngest of those."""
+        for key in self._resident(obj):
+            self._order.removed(key)
+            self._order.admitted(key)
+
+    def evict(self, obj: CachedObject) -> tuple[list[tuple[CachedObject, int, int]], int]:
+        """Drop all blocks of the object but those that are pinned or in flight. The object stays
+        in the book, empty: a reader may be between two pieces of it.
+
+        Returns: what to punch, as `make_room` does, and the bytes that are freed.
+        """
+        before = self.used
+        punched = [self._evict(key) for key in self._resident(obj) if self._evictable(key)]
+        return punched, before - self.used
+
+    def _resident(self, obj: CachedObject) -> list[tuple[int, int]]:
+        """Blocks of the object that hold bytes."""
+        blocks: dict[tuple[int, int], None] = {}
+        for a, b in obj.runs(0, len(obj.pages), IS_ACCOUNTED):
+            for block in range(a // PAGES_PER_BLOCK, (b - 1) // PAGES_PER_BLOCK + 1):
+                blocks[obj.number, block] = None
+        return list(blocks)
 
     def forget_asked(self) -> None:
         """Start counting anew which pages were asked for; what a prefetch brought stays known."""

@@ -39,15 +39,19 @@ class ConsumedFirst:
         self._waiting.pop(key, None)
         self._consumed.pop(key, None)
 
-    def victim(self, evictable: Callable[[BlockKey], bool]) -> BlockKey | None:
+    def victim(
+        self, evictable: Callable[[BlockKey], bool], *, consumed_only: bool = False
+    ) -> BlockKey | None:
         """The block to drop next among those that are `evictable`; None if there is none.
 
-        Skips what is pinned or in flight: O(skipped), and those are bounded by the readers and
-        the flights under way.
+        consumed_only: spare what is still to be read. Skips what is pinned or in flight:
+        O(skipped), and those are bounded by the readers and the flights under way.
         """
         for key in reversed(self._consumed):
             if evictable(key):
                 return key
+        if consumed_only:
+            return None
         for key in self._waiting:
             if evictable(key):
                 return key
