@@ -70,6 +70,8 @@ IS_FLYING = re.compile(b"\x02+")
 IS_UNVERIFIED = re.compile(b"\x03+")
 IS_UNASKED = re.compile(b"[\x00\x01]+")
 IS_NOT_LOCAL = re.compile(b"[\x00-\x02]+")
+IS_LOCAL = re.compile(b"[\x03\x04]+")
+IS_NOT_FLYING = re.compile(b"[^\x02]+")
 IS_ACCOUNTED = re.compile(b"[\x02-\x04]+")
 
 
@@ -354,24 +356,27 @@ class Cache:
     def to_be_read(self, obj: CachedObject) -> None:
         """Somebody knows that the object will be read (again): its blocks count as waiting for
         that, and as the youngest of those."""
-        for key in self._resident(obj):
+        for key in self._resident(obj, 0, len(obj.pages)):
             self._order.removed(key)
             self._order.admitted(key)
 
-    def evict(self, obj: CachedObject) -> tuple[list[tuple[CachedObject, int, int]], int]:
-        """Drop all blocks of the object but those that are pinned or in flight. The object stays
-        in the book, empty: a reader may be between two pieces of it.
+    def evict(
+        self, obj: CachedObject, first: int, last: int
+    ) -> tuple[list[tuple[CachedObject, int, int]], int]:
+        """Drop the blocks under pages [first, last) but those that are pinned or in flight. The
+        object stays in the book, empty: a reader may be between two pieces of it.
 
         Returns: what to punch, as `make_room` does, and the bytes that are freed.
         """
         before = self.used
-        punched = [self._evict(key) for key in self._resident(obj) if self._evictable(key)]
+        resident = self._resident(obj, first, last)
+        punched = [self._evict(key) for key in resident if self._evictable(key)]
         return punched, before - self.used
 
-    def _resident(self, obj: CachedObject) -> list[tuple[int, int]]:
+    def _resident(self, obj: CachedObject, first: int, last: int) -> list[tuple[int, int]]:
         """Blocks of the object that hold bytes."""
         blocks: dict[tuple[int, int], None] = {}
-        for a, b in obj.runs(0, len(obj.pages), IS_ACCOUNTED):
+        for a, b in obj.runs(first, last, IS_ACCOUNTED):
             for block in range(a // PAGES_PER_BLOCK, (b - 1) // PAGES_PER_BLOCK + 1):
                 blocks[obj.number, block] = None
         return list(blocks)

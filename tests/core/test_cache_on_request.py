@@ -54,13 +54,13 @@ def test_evict_spares_what_is_in_use_and_tells_what_it_freed() -> None:
     fill(cache, obj, 0, 3 * PAGES_PER_BLOCK)
     cache.pin(obj, 0, 1)
     cache.fly(obj, 3 * PAGES_PER_BLOCK, 3 * PAGES_PER_BLOCK + 1)
-    punched, freed = cache.evict(obj)
+    punched, freed = cache.evict(obj, 0, len(obj.pages))
     assert freed == 2 * BLOCK_BYTES
     assert punched == [(obj, BLOCK_BYTES, BLOCK_BYTES), (obj, 2 * BLOCK_BYTES, BLOCK_BYTES)]
     assert cache.used == BLOCK_BYTES + 4096
     cache.unpin(obj, 0, 1)
-    assert cache.evict(obj) == ([(obj, 0, BLOCK_BYTES)], BLOCK_BYTES)
-    assert cache.evict(obj) == ([], 0)
+    assert cache.evict(obj, 0, len(obj.pages)) == ([(obj, 0, BLOCK_BYTES)], BLOCK_BYTES)
+    assert cache.evict(obj, 0, len(obj.pages)) == ([], 0)
     assert cache.current(obj.name) is obj and not obj.dead
 
 
@@ -70,7 +70,7 @@ def test_a_dropped_block_leaves_the_account_of_queued_prefetches_even() -> None:
     obj = opened(cache, BLOCK_BYTES)
     fill(cache, obj, 0, 8)
     scheduler.prefetch(obj, 8, 16, deadline=0.0)
-    cache.evict(obj)
+    cache.evict(obj, 0, len(obj.pages))
     assert (obj.pages[0], obj.pages[8]) == (ABSENT, QUEUED)
     cache.forget(obj.name)
     scheduler.dispatch(0.0)
