@@ -6,9 +6,10 @@ for prefetch together stays below a share of the cache, most likely first.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hubspoke.core.generators.candidates import Candidate
+from hubspoke.core.ids import PAGE_BYTES
 from hubspoke.core.ranking import Score
 
 
@@ -38,10 +39,9 @@ def choose(
     """Candidates worth fetching, with deadlines.
 
     outstanding_bytes: prefetch bytes queued or flying. Returns at most what keeps them below
-    the share of `capacity`; the least likely are left out first.
+    the share of `capacity`; the least likely are left out first, and one that does not fit is
+    cut: its head is needed before its tail.
     """
-    if not candidates:
-        return []
     scored = sorted(
         zip(score(candidates), range(len(candidates)), strict=True), key=lambda x: (-x[0], x[1])
     )
@@ -49,8 +49,10 @@ def choose(
     chosen: list[Planned] = []
     for probability, i in scored:
         c = candidates[i]
-        if probability < config.probability_min or c.length > room:
+        length = c.length if c.length <= room else room // PAGE_BYTES * PAGE_BYTES
+        if probability < config.probability_min or length <= 0:
             continue
-        room -= c.length
-        chosen.append(Planned(c, now + c.use_in_s))
+        room -= length
+        fitting = c if length == c.length else replace(c, length=length)
+        chosen.append(Planned(fitting, now + c.use_in_s))
     return chosen

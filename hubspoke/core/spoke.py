@@ -7,10 +7,11 @@ between a decision and its effect on the book.
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hubspoke.core.cache import (
     ASKED,
+    IS_ABSENT,
     IS_FLYING,
     IS_NOT_LOCAL,
     PAGES_PER_BLOCK,
@@ -22,6 +23,7 @@ from hubspoke.core.cache import (
 from hubspoke.core.generators import blind_fill, next_object, sequential, strided
 from hubspoke.core.generators.candidates import Candidate, DepthConfig, Listing
 from hubspoke.core.ids import (
+    PAGE_BYTES,
     ObjectEntry,
     ObjectName,
     ReadState,
@@ -236,9 +238,9 @@ class SpokeCore:
         grown = s.pattern in (Pattern.SEQUENTIAL, Pattern.STRIDED) and s.accesses > YOUNG_ACCESSES
         if s.waits and grown and now - s.boosted_at > hide_s:
             s.boost, s.boosted_at = min(s.boost * 1.5, depth.boost_max), now
-        s.waits = 0
+        waited, s.waits = s.waits > 0, 0
         before = s.pattern
-        found, beyond = sequential.propose(s, now, hide_s, depth)
+        found, beyond = sequential.propose(s, now, hide_s, depth, waited=waited)
         if before in (Pattern.SEQUENTIAL, Pattern.STRIDED) and s.pattern is not before:
             cause = f"{s.obj.name}: reads were {before.value}, are {s.pattern.value}"
             self.ledger.relearned(now, cause)
@@ -250,13 +252,19 @@ class SpokeCore:
             found = strided.propose(s, hide_s)
         return found
 
+    @property
+    def _outstanding(self) -> int:
+        """Prefetch bytes that are asked for or about to be."""
+        return self.scheduler.prefetch_bytes_in_flight + self.scheduler.prefetch_bytes_queued
+
     def _fill(self, s: Stream, accesses: Sequence[Access], now: float) -> list[Candidate]:
         folders = {self._blind.observe(s, a, self._listing) for a in accesses} - {None}
-        outstanding = self.scheduler.prefetch_bytes_in_flight + self.scheduler.prefetch_bytes_queued
+        outstanding = self._outstanding
         want = blind_fill.OUTSTANDING_BYTES_MIN
         rate = self.path.rate(now)
         if rate is not None and self.path.rtt_s is not None:
             want = max(want, int(2 * rate * self.path.rtt_s))
+        want = min(want, int(self.cache.capacity * self.config.plan.share_of_cache))
         found: list[Candidate] = []
         for folder in folders:
             if folder is not None and want > outstanding:
@@ -285,24 +293,31 @@ class SpokeCore:
             return
 
     def _queue(self, candidates: Sequence[Candidate], now: float) -> list[CachedObject]:
-        chosen = choose(
-            candidates,
-            self._score,
-            self.config.plan,
-            now=now,
-            outstanding_bytes=self.scheduler.prefetch_bytes_in_flight
-            + self.scheduler.prefetch_bytes_queued,
-            capacity=self.cache.capacity,
-        )
+        """Queue what of the candidates is absent and chosen; returns objects made obsolete."""
         obsolete: list[CachedObject] = []
-        for planned in chosen:
-            c = planned.candidate
+        absent: list[Candidate] = []
+        for c in candidates:
             obj = self.cache.current(c.name)
             if c.entry is not None and (obj is None or obj.version != c.entry.version):
                 obj, old = self.open(c.name, c.entry)
                 obsolete += old
-            if obj is None or obj.dead:
+            if obj is None or obj.dead or c.offset >= obj.size:
                 continue
             first, last = page_span(c.offset, min(c.length, obj.size - c.offset))
-            self.scheduler.prefetch(obj, first, last, planned.deadline)
+            runs = obj.runs(first, last, IS_ABSENT)
+            if runs:
+                start, end = runs[0][0] * PAGE_BYTES, runs[-1][1] * PAGE_BYTES
+                absent.append(replace(c, offset=start, length=min(end, obj.size) - start))
+        for planned in choose(
+            absent,
+            self._score,
+            self.config.plan,
+            now=now,
+            outstanding_bytes=self._outstanding,
+            capacity=self.cache.capacity,
+        ):
+            c = planned.candidate
+            obj = self.cache.current(c.name)
+            assert obj is not None, c.name
+            self.scheduler.prefetch(obj, *page_span(c.offset, c.length), planned.deadline)
         return obsolete

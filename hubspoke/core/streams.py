@@ -25,6 +25,7 @@ RING_PAGES = 16_384  # 64 MiB: the widest front that is still told from random r
 SLACK_BYTES_MIN = 4 << 20
 SLACK_BYTES_MAX = 32 << 20
 STREAMS_PER_OBJECT_MAX = 8
+REREAD_BYTES_MIN = 256 << 10
 STREAMS_MAX = 4_096
 CLIENTS_PER_STREAM_MAX = 256
 RATE_WINDOW_S = 1.0
@@ -142,6 +143,20 @@ class Stream:
         slack = self.slack()
         return self.recent_lo - slack <= offset <= self.hi + slack
 
+    def distance(self, offset: int) -> int:
+        """Bytes between the front and a read; 0 inside of it."""
+        return max(0, self.recent_lo - offset, offset - self.hi)
+
+    def rereads(self, offset: int, length: int) -> bool:
+        """Whether a read starts the object anew: it has been read to its end, or lies well
+        behind the front, and these pages were read before. Random reads come back at any time."""
+        if self.pattern is Pattern.RANDOM:
+            return False
+        end = offset + length
+        ended = self.hi >= self.obj.size
+        behind = end <= self.recent_lo - max(self.spread, REREAD_BYTES_MIN)
+        return (ended or behind) and self.coverage(offset, end) == 1.0
+
     def access(self, a: Access) -> None:
         end = a.offset + a.length
         self.accesses += 1
@@ -246,9 +261,16 @@ class StreamTable:
         if streams is None:
             return None
         self.by_object[a.obj.number] = streams  # keeps the dict in order of last use
-        for s in streams:
-            if s.accepts(a.offset):
-                return s
+        near = [s for s in streams if s.accepts(a.offset)]
+        if not near:
+            return None
+        # The nearest front, the latest of equals: the front of an epoch that has ended must not
+        # swallow the reads of the next one.
+        best = min(near, key=lambda s: (s.distance(a.offset), -s.last_at))
+        if not best.rereads(a.offset, a.length):
+            return best
+        streams.remove(best)
+        self._count -= 1
         return None
 
     def _new(self, a: Access) -> Stream:

@@ -31,6 +31,18 @@ def test_the_likeliest_are_kept_when_room_is_short() -> None:
     assert [p.candidate for p in planned] == [sure]
 
 
+def test_a_candidate_that_does_not_fit_is_cut_to_whole_pages() -> None:
+    (planned,) = choose(
+        [candidate("sequential", 9, 100_000)],
+        RuleRanker().score,
+        PlanConfig(share_of_cache=0.5),
+        now=0.0,
+        outstanding_bytes=0,
+        capacity=100_000,
+    )
+    assert planned.candidate.length == 50_000 // 4096 * 4096
+
+
 def test_what_is_outstanding_takes_room() -> None:
     args = {"score": RuleRanker().score, "config": PlanConfig(share_of_cache=0.5), "now": 0.0}
     c = [candidate("sequential", 9, 400)]

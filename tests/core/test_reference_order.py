@@ -138,6 +138,22 @@ def test_a_changed_order_is_noted_with_its_cause() -> None:
     assert entry.cause == "b/big.bin: reads were sequential, are strided"
 
 
+@pytest.mark.parametrize("size_mib", [2, 32])
+def test_later_epochs_are_predicted_as_the_first(size_mib: int) -> None:
+    record, n = 64 << 10, (size_mib << 20) // (64 << 10)
+    sizes = {f"f{i}.bin": size_mib << 20 for i in range(32 // size_mib)}
+    lab = Lab(Names(sizes), capacity=16 << 20)
+    epochs = 6
+    for e in range(epochs):
+        reads = [(ObjectName("b", k), i * record, record) for k in sizes for i in range(n)]
+        before = len(lab.states)
+        j = Job(lab, [[[r]] for r in reads], workers=1, prefetch_factor=1, compute_s=0.004)
+        lab.at(lab.now, j.start)
+        lab.run()
+        states = lab.states[before:]
+        assert sum(s is ReadState.HIT for s in states) >= 0.94 * len(states), e
+
+
 def test_without_prefetch_every_read_waits() -> None:
     lab = Lab(names(), prefetch=False)
     j = job(lab, list(range(20 * RANKS * PER_RANK)))

@@ -69,9 +69,11 @@ def _share_of_strides(s: Stream) -> float | None:
 
 
 def propose(
-    s: Stream, now: float, hide_s: float, config: DepthConfig
+    s: Stream, now: float, hide_s: float, config: DepthConfig, *, waited: bool = False
 ) -> tuple[list[Candidate], int]:
     """Candidates inside the stream's own object, and how many bytes beyond its end are due too.
+
+    waited: a read was no hit, so something planned is not there: look at all of it again.
 
     Sets `s.hide_bytes`: what must be ahead of the front so that latency is hidden.
     """
@@ -87,7 +89,7 @@ def propose(
     s.hide_bytes = int(min(max(depth, config.floor_bytes), config.ceiling_bytes))
     target = s.hi + s.hide_bytes
     part = int(min(max(rate * 0.1, 256 << 10), 16 << 20))
-    if s.planned - s.hi < s.hide_bytes:
+    if waited or s.planned - s.hi < s.hide_bytes:
         # Extend by a whole part at a time: a request for every read would cost as many round
         # trips' worth of headers as the reads themselves.
         target += part
@@ -97,9 +99,9 @@ def propose(
 
 def _ahead(s: Stream, target: int, hide_s: float, evidence: int) -> list[Candidate]:
     # From the slowest worker on, not from the fastest: the holes inside the front are the next
-    # reads of all.
-    start = s.recent_lo if s.planned <= s.hi else s.planned
-    start = start // PAGE_BYTES * PAGE_BYTES
+    # reads of all. What is there or on its way already costs nothing to name again, and what was
+    # planned and then found no room is found out.
+    start = s.recent_lo // PAGE_BYTES * PAGE_BYTES
     s.planned = max(s.planned, target)
     if target <= start:
         return []
