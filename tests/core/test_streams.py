@@ -57,6 +57,14 @@ def test_two_jobs_far_apart_in_one_object_are_two_streams() -> None:
     assert len(observed(StreamTable(), accesses(obj, reads))) == 2
 
 
+def test_one_reader_in_order_is_called_sequential_soon() -> None:
+    obj = an_object(256 * MIB)
+    reads = accesses(obj, [i * MIB for i in range(10)], MIB)
+    (s,) = observed(StreamTable(), [a._replace(client="one") for a in reads])
+    assert sequential.judge(s)
+    assert s.pattern is Pattern.SEQUENTIAL
+
+
 def test_random_reads_are_called_random() -> None:
     obj = an_object(1 << 30)
     rng = random.Random(2)

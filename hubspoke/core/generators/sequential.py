@@ -18,6 +18,7 @@ PAST_BYTES_MIN = 512 << 10  # as much past is evidence; less is too young to sho
 COVERAGE_MIN = 0.9
 YOUNG_DENSITY_MIN = 0.1  # 8 workers' first reads, one record of every ten
 YOUNG_ACCESSES = 4
+ADJACENT_SURE = 8  # reads of one client in a row: it goes on like that
 HEAD_BYTES = 256 << 10  # a file opened at its start will usually be read on
 
 
@@ -50,7 +51,10 @@ def _young(s: Stream) -> bool:
     if share is not None and share < COVERAGE_MIN:
         s.pattern = Pattern.STRIDED
         return False
-    if any(c.adjacent >= 2 for c in s.clients.values()) and s.density >= YOUNG_DENSITY_MIN:
+    adjacent = max((c.adjacent for c in s.clients.values()), default=0)
+    if adjacent >= 2 and s.density >= YOUNG_DENSITY_MIN:
+        if adjacent >= ADJACENT_SURE:
+            s.pattern = Pattern.SEQUENTIAL
         return True
     return s.accesses >= YOUNG_ACCESSES and s.density >= YOUNG_DENSITY_MIN
 
