@@ -113,6 +113,10 @@ def spoke(
     prefetch: Annotated[
         str | None, _option("--prefetch", "on|off", "Bring blocks before they are asked for (on).")
     ] = None,
+    cache_dwpd: Annotated[
+        str | None,
+        _option("--cache-dwpd", "NUMBER", "Drive writes per day the cache's drives stand."),
+    ] = None,
     price: Annotated[
         str | None, _option("--price", "USD[/USD]", "Per GB, hub to spoke / spoke to hub.")
     ] = None,
@@ -205,6 +209,67 @@ def _show_status(source: Any, watch: bool) -> None:
         while True:
             time.sleep(WATCH_S)
             live.update(render_status(source.now()), refresh=True)
+
+
+@app.command()
+def warm(
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PATH]...", help="BUCKET, BUCKET/KEY or a pattern; none: list the jobs."
+        ),
+    ] = None,
+    source: Annotated[
+        str | None, _option("--from", "FILE", "More paths, one a line; - is standard input.")
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Follow until all of it is there.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Only tell how much is cached.")] = False,
+    evict: Annotated[bool, typer.Option("--evict", help="Drop what is not in use.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="As much as fits, and drop data not read yet.")
+    ] = False,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            "--threads", metavar="N", min=1, max=1024, help="Pieces at a time.", show_default=False
+        ),
+    ] = None,
+    cancel: Annotated[
+        str | None, _option("--cancel", "ID", "Stop a job; what has arrived stays.")
+    ] = None,
+    url: Annotated[
+        str, typer.Option("--url", metavar="URL", help="The spoke's admin port.")
+    ] = SPOKE_ADMIN,
+    as_json: Json = False,
+) -> None:
+    """Bring objects into a spoke's cache, in the background unless --wait.
+
+    A PATH is BUCKET, BUCKET/KEY (that object, or everything below it) or a pattern for whole keys:
+    * and ? stay between slashes, ** does not. Behind reads and predictions; what is not read yet
+    is not dropped for it. Exit status: 0 everything is there (--wait, --check) or on its way, 1
+    not, 2 a path or flag makes no sense.
+    """
+    from hubspoke.report.warm import WarmRequest, read_list
+    from hubspoke.report.warm_command import WarmCommand
+
+    try:
+        if check and evict:
+            raise ConfigError("--check, --evict: expected one of them")
+        named = [*(paths or []), *(read_list(source) if source is not None else [])]
+        command = WarmCommand(url, as_json=as_json)
+        if cancel is not None:
+            raise SystemExit(command.cancel(cancel))
+        if not named:
+            if source is not None or check or evict or wait:
+                raise ConfigError("no path: expected BUCKET, BUCKET/KEY or a pattern")
+            raise SystemExit(command.jobs())
+        action: Any = "check" if check else "evict" if evict else "warm"
+        request = WarmRequest(action, named, force, threads)
+        raise SystemExit(command.run(request, wait=wait or action != "warm"))
+    except ConfigError as e:
+        _fail("warm", e, 2)
+    except HubSpokeError as e:
+        _fail("warm", e, 1)
 
 
 @app.command()

@@ -1,7 +1,8 @@
 """The admin port: health, metrics, the report and a job's own meter, as JSON over HTTP.
 
 Decides status codes and validates what comes in; the numbers come from the spoke or the hub
-behind it. It must never wait for the hub or the disk: every answer is made from memory.
+behind it. It must never wait for the hub or the disk: every answer is made from memory. Warm jobs
+and the cache's content are in admin_cache.py.
 
 /docs is a page of our own (docs/), a table of contents with a send button. FastAPI's would load
 swagger-ui from a CDN, which a spoke inside a private network cannot reach; the packages that
@@ -22,6 +23,7 @@ from hubspoke.core.ids import ReadState
 from hubspoke.core.jobs import JobMeters
 from hubspoke.core.ledger import Ledger
 from hubspoke.errors import Overloaded
+from hubspoke.frontends.admin_cache import CacheView, cache_router
 from hubspoke.ports import Clock
 from hubspoke.report.cost import PriceOverride, prices_for
 from hubspoke.report.facts import HubFacts, SpokeFacts
@@ -44,6 +46,8 @@ class SpokeView(Protocol):
     def ready(self) -> list[str]: ...  # reasons why not
     def streams(self) -> list[dict[str, Any]]: ...
     def reset_stats(self) -> None: ...
+    @property
+    def warm(self) -> CacheView: ...
 
 
 class HubView(Protocol):
@@ -187,6 +191,7 @@ def spoke_admin_app(spoke: SpokeView, clock: Clock, price: PriceOverride | None)
         jobs.reset()
         return _json({"since": rfc3339(spoke.ledger.since_unix_ns)})
 
+    app.include_router(cache_router(spoke.warm))
     return app
 
 

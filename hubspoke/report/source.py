@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
-from urllib.request import ProxyHandler, build_opener
+from urllib.request import ProxyHandler, Request, build_opener
 
 from hubspoke.errors import FormatError, HubSpokeError
 from hubspoke.report.render import status_document
@@ -20,16 +20,22 @@ class AdminUnreachable(HubSpokeError):
     retryable = True
 
 
-def get_json(url: str, *, refused: tuple[int, ...] = ()) -> Any:
+def get_json(
+    url: str, *, refused: tuple[int, ...] = (), method: str = "GET", body: Any = None
+) -> Any:
     """The JSON document at `url`; an answer with a status in `refused` counts as one too.
 
+    body: sent as JSON, if it is not None.
     Raises AdminUnreachable. A proxy from the environment is not used for loopback.
     """
     host = urlsplit(url).hostname or ""
     local = host in ("localhost", "::1") or host.startswith("127.")
     opener = build_opener(ProxyHandler({})) if local else build_opener()
     try:
-        with opener.open(url, timeout=TIMEOUT_S) as answer:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"content-type": "application/json"}
+        request = Request(url, data, headers, method=method)
+        with opener.open(request, timeout=TIMEOUT_S) as answer:
             return json.load(answer)
     except HTTPError as e:
         if e.code in refused:

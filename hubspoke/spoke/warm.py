@@ -19,7 +19,7 @@ from hubspoke.core.scheduler import Punch
 from hubspoke.core.selection import Selection
 from hubspoke.core.spoke import SpokeCore
 from hubspoke.core.warm import RateMeter
-from hubspoke.errors import HubSpokeError, Overloaded
+from hubspoke.errors import HubSpokeError, HubUnavailable, Overloaded
 from hubspoke.ports import Clock, NamespaceStore
 from hubspoke.report.report import rfc3339
 from hubspoke.spoke.filler import Filler
@@ -159,7 +159,7 @@ class WarmJobs:
         clock: Clock,
         tuning: WarmTuning,
     ) -> None:
-        self.survey = Survey(namespace, core.cache, clock)
+        self._survey = Survey(namespace, core.cache, clock)
         self._core = core
         self._filler = filler
         self._namespace = namespace
@@ -169,6 +169,23 @@ class WarmJobs:
         self._window = Window(tuning)
         self._jobs: dict[str, Job] = {}  # oldest first
         self._number = 0
+        self._open = False
+
+    def open(self) -> None:
+        """The cache's index is loaded: from now on, counts are true."""
+        self._open = True
+
+    def _unknown(self) -> list[str]:
+        """Reasons why names and bytes cannot be counted now."""
+        if not self._open:
+            return ["the cache's index is being loaded"]
+        return [] if self._follower.complete() else self._follower.ready()
+
+    async def usage(self, prefix: str, after: str, limit: int) -> dict[str, Any]:
+        """See Survey.usage; raises HubUnavailable while names are not known."""
+        if reasons := self._unknown():
+            raise HubUnavailable("; ".join(reasons))
+        return await self._survey.usage(prefix, after, limit)
 
     def start(
         self, action: Action, paths: list[str], *, force: bool = False, threads: int | None = None
@@ -253,18 +270,17 @@ class WarmJobs:
     async def _replica(self, job: Job) -> None:
         """Wait until the names are known."""
         since = self._clock.now()
-        while not self._follower.complete():
+        while reasons := self._unknown():
             if self._clock.now() - since > self._tuning.retry_s:
-                reasons = "; ".join(self._follower.ready())
-                raise JobFailed("hub_unavailable", f"the names are not known: {reasons}")
+                raise JobFailed("hub_unavailable", f"no names to match: {'; '.join(reasons)}")
             await asyncio.sleep(self._tuning.retry_pause_s)
 
     async def _count(self, job: Job) -> None:
         tally, of_path = Tally(), [Tally() for _ in job.selection.paths]
         if job.state == "matching":
             job.tally = tally  # shows how far it is
-        async for record, matching in self.survey.walk(job.selection):
-            cached = self.survey.cached_bytes(record)
+        async for record, matching in self._survey.walk(job.selection):
+            cached = self._survey.cached_bytes(record)
             tally.add(record.entry.size, cached)
             for index in matching:
                 of_path[index].add(record.entry.size, cached)
@@ -293,13 +309,13 @@ class WarmJobs:
 
     def _fetch(self, job: Job) -> WarmFetch:
         return WarmFetch(
-            job, self._core, self._filler, self._namespace, self.survey, self._clock,
+            job, self._core, self._filler, self._namespace, self._survey, self._clock,
             self._window, self._tuning,
         )  # fmt: skip
 
     async def _evict(self, job: Job) -> None:
         cache = self._core.cache
-        async for record, _ in self.survey.walk(job.selection):
+        async for record, _ in self._survey.walk(job.selection):
             obj = cache.current(record.name)
             if obj is None:
                 continue

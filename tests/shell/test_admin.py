@@ -14,6 +14,7 @@ import pytest
 
 from hubspoke.core.ids import ReadState
 from hubspoke.core.ledger import Ledger
+from hubspoke.errors import HubUnavailable, InvalidRequest, NoSuchBucket, Overloaded
 from hubspoke.frontends.admin import hub_admin_app, spoke_admin_app
 from hubspoke.frontends.server import HttpServer, address, bind
 from hubspoke.report.cost import PriceOverride
@@ -44,12 +45,43 @@ class FixedClock:
         return int((1_700_000_000 + self.seconds) * 1_000_000_000)
 
 
+class FixedCache:
+    """Warm jobs that never move."""
+
+    def __init__(self) -> None:
+        self.started: list[tuple[object, ...]] = []
+        self.refusal: Exception | None = None
+
+    async def usage(self, prefix: str, after: str, limit: int) -> dict[str, Any]:
+        if self.refusal is not None:
+            raise self.refusal
+        return {"prefix": prefix, "entries": [], "truncated": False, "next": None, "limit": limit}
+
+    def start(
+        self, action: str, paths: list[str], *, force: bool = False, threads: int | None = None
+    ) -> dict[str, Any]:
+        if self.refusal is not None:
+            raise self.refusal
+        self.started.append((action, paths, force, threads))
+        return {"id": f"w{len(self.started)}", "state": "matching"}
+
+    def jobs(self) -> list[dict[str, Any]]:
+        return [{"id": "w1"}]
+
+    def job(self, job_id: str) -> dict[str, Any] | None:
+        return {"id": "w1", "paths": []} if job_id == "w1" else None
+
+    async def cancel(self, job_id: str) -> dict[str, Any] | None:
+        return {"id": "w1", "state": "cancelled"} if job_id == "w1" else None
+
+
 class FixedSpoke:
     def __init__(self, clock: FixedClock) -> None:
         self.clock = clock
         self.ledger = Ledger(clock.now(), clock.unix_ns())
         self.reasons: list[str] = []
         self.current = FACTS
+        self.warm = FixedCache()
 
     def facts(self) -> SpokeFacts:
         return self.current
@@ -89,6 +121,10 @@ class Client:
             text = await answer.text()
             is_json = answer.content_type == "application/json"
             return answer.status, json.loads(text) if is_json else text
+
+    async def delete(self, path: str) -> tuple[int, Any]:
+        async with self.session.delete(self.url + path) as answer:
+            return answer.status, await answer.json()
 
     async def post(self, path: str, body: bytes | None = None) -> tuple[int, Any]:
         headers = {"content-type": "application/json"}
@@ -243,6 +279,66 @@ async def test_metrics_survive_a_spoke_that_knows_nothing_yet(
     assert "hubspoke_metadata_lease_valid 0.0" in text.splitlines()
 
 
+async def test_a_warm_job_is_started_shown_and_cancelled(client: Client, spoke: FixedSpoke) -> None:
+    status, job = await client.post("/v1/warm", b'{"paths": ["data/train"]}')
+    assert (status, job) == (202, {"id": "w1", "state": "matching"})
+    body = b'{"paths": ["a", "b/*"], "action": "evict", "force": true, "threads": 3}'
+    assert (await client.post("/v1/warm", body))[0] == 202
+    assert spoke.warm.started == [
+        ("warm", ["data/train"], False, None),
+        ("evict", ["a", "b/*"], True, 3),
+    ]
+    assert await client.get("/v1/warm") == (200, {"jobs": [{"id": "w1"}]})
+    assert await client.get("/v1/warm/w1") == (200, {"id": "w1", "paths": []})
+    assert await client.delete("/v1/warm/w1") == (200, {"id": "w1", "state": "cancelled"})
+    for ask in (client.get, client.delete):
+        assert await ask("/v1/warm/w2") == (404, {"detail": "w2: no such job"})
+        assert (await ask("/v1/warm/other"))[0] == 422
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        (b'{"paths": []}', "paths"),
+        (b'{"paths": "data"}', "paths"),
+        (b'{"paths": [1]}', "paths.0"),
+        (b'{"paths": ["data"], "action": "drop"}', "action"),
+        (b'{"paths": ["data"], "threads": 0}', "threads"),
+        (b'{"paths": ["data"], "wait": true}', "wait"),
+        (b"{}", "paths"),
+    ],
+)
+async def test_a_wrong_warm_job_names_the_field(
+    client: Client, spoke: FixedSpoke, body: bytes, field: str
+) -> None:
+    status, document = await client.post("/v1/warm", body)
+    assert status == 422
+    assert [d["field"] for d in document["detail"]] == [field]
+    assert spoke.warm.started == []
+
+
+async def test_what_the_cache_refuses_has_its_status(client: Client, spoke: FixedSpoke) -> None:
+    post = b'{"paths": ["data/[a"]}'
+    spoke.warm.refusal = InvalidRequest("'data/[a': no")
+    status, document = await client.post("/v1/warm", post)
+    assert (status, document) == (
+        422, {"detail": [{"field": "paths", "message": "'data/[a': no"}]}
+    )  # fmt: skip
+    spoke.warm.refusal = Overloaded("16 warm jobs are running")
+    assert (await client.post("/v1/warm", post))[0] == 429
+    assert (await client.get("/v1/cache"))[0] == 429
+    spoke.warm.refusal = NoSuchBucket("nothing: no such bucket")
+    assert (await client.get("/v1/cache?prefix=nothing/"))[0] == 404
+    spoke.warm.refusal = HubUnavailable("snapshot 3 % loaded")
+    assert await client.get("/v1/cache") == (503, {"detail": "snapshot 3 % loaded"})
+
+
+async def test_the_caches_content_is_asked_by_prefix(client: Client) -> None:
+    status, document = await client.get("/v1/cache?prefix=data%2Fa&limit=7")
+    assert (status, document["prefix"], document["limit"]) == (200, "data/a", 7)
+    assert (await client.get("/v1/cache?limit=1001"))[0] == 422
+
+
 async def test_the_api_is_described(client: Client) -> None:
     status, document = await client.get("/openapi.json")
     assert status == 200
@@ -254,6 +350,9 @@ async def test_the_api_is_described(client: Client) -> None:
         "/v1/streams",
         "/v1/jobs/{name}",
         "/v1/reset-stats",
+        "/v1/warm",
+        "/v1/warm/{job_id}",
+        "/v1/cache",
     }
 
 

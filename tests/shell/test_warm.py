@@ -393,30 +393,30 @@ async def test_usage_counts_each_sub_prefix_and_goes_on_where_it_stopped() -> No
         await hub.put("logs/x", 10)
         async with a_spoke(hub) as spoke:
             await run(spoke, "warm", "data/d1")
-            whole = await spoke.warm.survey.usage("data", "", 100)
+            whole = await spoke.warm.usage("data", "", 100)
             assert [(e["name"], e["kind"], e["objects"]) for e in whole["entries"]] == [
                 *((f"data/d{i}/", "prefix", 20) for i in range(5)),
                 ("data/top", "object", 1),
             ]
             assert [e["cached_fraction"] for e in whole["entries"]] == [0, 1, 0, 0, 0, 0]
             assert not whole["truncated"] and whole["next"] is None
-            buckets = await spoke.warm.survey.usage("", "", 100)
+            buckets = await spoke.warm.usage("", "", 100)
             assert [(e["name"], e["objects"]) for e in buckets["entries"]] == [
                 ("data/", 101),
                 ("logs/", 1),
             ]
-            part = await spoke.warm.survey.usage("data/d", "", 2)
+            part = await spoke.warm.usage("data/d", "", 2)
             assert [e["name"] for e in part["entries"]] == ["data/d0/", "data/d1/"]
             assert part["truncated"]
-            rest = await spoke.warm.survey.usage("data/d", part["next"], 100)
+            rest = await spoke.warm.usage("data/d", part["next"], 100)
             assert [e["name"] for e in rest["entries"]] == [f"data/d{i}/" for i in (2, 3, 4)]
-            middle = await spoke.warm.survey.usage("data", "data/d3/050", 100)
+            middle = await spoke.warm.usage("data", "data/d3/050", 100)
             assert [(e["objects"], e["complete"]) for e in middle["entries"]] == [
                 (10, False),
                 (20, True),
                 (1, True),
             ]
             with pytest.raises(NoSuchBucket):
-                await spoke.warm.survey.usage("nothing/", "", 10)
+                await spoke.warm.usage("nothing/", "", 10)
             with pytest.raises(InvalidRequest):
-                await spoke.warm.survey.usage("data/", "logs/x", 10)
+                await spoke.warm.usage("data/", "logs/x", 10)
