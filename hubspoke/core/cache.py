@@ -1,8 +1,8 @@
 """What is resident, in flight and pinned: the cache's book of pages.
 
-One byte a page says where the page is. It decides HIT, LATE or MISS and chooses what to drop;
-it never touches a disk, and it never marks a page present before the shell says that the frame
-that brought it has passed its digest and is written.
+It decides HIT, LATE or MISS and which blocks are dropped; it never touches a disk, and it never
+marks a page present before the shell says that the frame that brought it has passed its digest
+and is written. How pages are kept is `pages`' business, which block goes is `eviction`'s.
 
     ABSENT -> QUEUED (prefetch, not sent) -> FLIGHT (asked of the hub) -> PRESENT
        ^         a demand turns ABSENT and QUEUED into FLIGHT at once        |
@@ -11,11 +11,14 @@ that brought it has passed its digest and is written.
 A read that finds QUEUED pages is a miss: the hub has not been asked for them yet.
 """
 
-import re
-from bisect import bisect_right
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 
-from hubspoke.core.eviction import ConsumedFirst
+from hubspoke.core import page_codes as codes
+from hubspoke.core.cached_object import CachedObject
+from hubspoke.core.eviction.policy import BLOCK_BITS
+from hubspoke.core.eviction.victims import Victims
+from hubspoke.core.frames import Frames, StoredFrame
 from hubspoke.core.ids import (
     BLOCK_BYTES,
     PAGE_BYTES,
@@ -25,54 +28,10 @@ from hubspoke.core.ids import (
     Version,
     page_span,
 )
+from hubspoke.core.page_codes import PAGES_PER_BLOCK
+from hubspoke.core.pages import BLOCKS_PER_GROUP, PageMap
 
-ABSENT, QUEUED, FLIGHT, UNVERIFIED, PRESENT = range(5)
-PAGES_PER_BLOCK = BLOCK_BYTES // PAGE_BYTES
-
-# What is known of a page's use: asked for by a reader, or brought by a prefetch and not read yet.
-UNUSED, ASKED, PREFETCHED = range(3)
-
-
-@dataclass(slots=True)
-class StoredFrame:
-    """A frame found in the index after a start: its digest is checked on first touch."""
-
-    offset: int
-    length: int
-    digest: int
-
-
-@dataclass(slots=True, eq=False)
-class CachedObject:
-    """One object version in the cache; `number` is its small interned id."""
-
-    number: int
-    name: ObjectName
-    version: Version
-    size: int
-    pages: bytearray
-    use: bytearray
-    frames: list[StoredFrame] = field(default_factory=list)  # unverified ones, by offset
-    dead: bool = False  # the name has another version: kept only while pinned
-
-    def range_bytes(self, first: int, last: int) -> int:
-        """Bytes of the pages [first, last); the last page of an object may be short."""
-        return min(last * PAGE_BYTES, self.size) - first * PAGE_BYTES
-
-    def runs(self, first: int, last: int, pattern: re.Pattern[bytes]) -> list[tuple[int, int]]:
-        """Maximal page runs inside [first, last) whose states match; a search in C."""
-        return [m.span() for m in pattern.finditer(self.pages, first, last)]
-
-
-IS_ABSENT = re.compile(b"\x00+")
-IS_QUEUED = re.compile(b"\x01+")
-IS_FLYING = re.compile(b"\x02+")
-IS_UNVERIFIED = re.compile(b"\x03+")
-IS_UNASKED = re.compile(b"[\x00\x01]+")
-IS_NOT_LOCAL = re.compile(b"[\x00-\x02]+")
-IS_LOCAL = re.compile(b"[\x03\x04]+")
-IS_NOT_FLYING = re.compile(b"[^\x02]+")
-IS_ACCOUNTED = re.compile(b"[\x02-\x04]+")
+__all__ = ["PAGES_PER_BLOCK", "Cache", "CachedObject", "StoredFrame"]
 
 
 @dataclass(slots=True)
@@ -83,17 +42,23 @@ class CacheCounters:
 
 
 class Cache:
-    """All objects of one spoke. `capacity` bytes is a hard cap, bytes being filled included."""
+    """All objects of one spoke. `capacity` bytes is a hard cap, bytes being filled included.
+
+    Bytes are counted as a disk does, in whole pages.
+    """
 
     def __init__(self, capacity: int) -> None:
         assert capacity >= BLOCK_BYTES, capacity
         self.capacity = capacity
+        self.limit = capacity  # less while the disk has less
         self.used = 0  # bytes of pages that are FLIGHT, UNVERIFIED or PRESENT
+        self.flying = 0  # bytes of pages that are FLIGHT
         self.objects: dict[int, CachedObject] = {}
+        self.objects_resident = 0
         self.counters = CacheCounters()
         self._by_name: dict[ObjectName, CachedObject] = {}
-        self._pins: dict[tuple[int, int], int] = {}
-        self._order = ConsumedFirst()
+        self._pins: dict[int, int] = {}  # by block key
+        self._victims = Victims(capacity, self.objects)
         self._next_number = 1
 
     def current(self, name: ObjectName) -> CachedObject | None:
@@ -114,23 +79,37 @@ class Cache:
         name: ObjectName,
         version: Version,
         size: int,
-        frames: list[StoredFrame],
+        found: Iterable[StoredFrame],
     ) -> CachedObject:
         """An object from the index; its pages stay UNVERIFIED until they are touched."""
         obj = self._add(number, name, version, size)
-        obj.frames = sorted(frames, key=lambda f: f.offset)
-        for f in obj.frames:
-            first, last = page_span(f.offset, f.length)
-            for a, b in obj.runs(first, last, IS_UNASKED):
-                obj.pages[a:b] = bytes((UNVERIFIED,)) * (b - a)
-                self._account(obj, a, b)
+        frames = found if isinstance(found, Frames) else Frames.of(size, found)
+        obj.frames = frames
+        block, full = -1, bytearray()
+        for first, last in frames.spans():
+            if first // PAGES_PER_BLOCK != block:
+                self._restore_block(obj, block, full)
+                block, full = first // PAGES_PER_BLOCK, bytearray(PAGES_PER_BLOCK)
+            base = block * PAGES_PER_BLOCK
+            full[first - base : last - base] = bytes((codes.UNVERIFIED,)) * (last - first)
+        self._restore_block(obj, block, full)
         return obj
 
+    def _restore_block(self, obj: CachedObject, block: int, full: bytearray) -> None:
+        if block < 0:
+            return
+        n = full.count(codes.UNVERIFIED)
+        obj.pages.put(block, bytes(full[:PAGES_PER_BLOCK]))
+        obj.unverified += n
+        self._account(obj, n)
+        self._victims.restored(obj, block)
+
     def _add(self, number: int, name: ObjectName, version: Version, size: int) -> CachedObject:
-        n = -(-size // PAGE_BYTES)
-        obj = CachedObject(number, name, version, size, bytearray(n), bytearray(n))
+        pages = PageMap(-(-size // PAGE_BYTES))
+        obj = CachedObject(number, name, version, size, self._victims.data_set(name), pages)
         self.objects[number] = obj
         self._by_name[name] = obj
+        self._victims.opened(obj)
         self._next_number = max(self._next_number, number + 1)
         return obj
 
@@ -145,107 +124,105 @@ class Cache:
 
     def reap(self, obj: CachedObject) -> list[CachedObject]:
         """Remove a dead object from the book if nothing holds it."""
-        if not obj.dead or obj.number not in self.objects:
+        if not obj.dead or obj.pins or obj.flying or obj.number not in self.objects:
             return []
-        if obj.pages.find(FLIGHT) >= 0 or any(n == obj.number for n, _ in self._pins):
-            return []
+        for block in obj.pages.blocks():
+            self._drop_block(obj, block)
+        self._victims.closed(obj)
         del self.objects[obj.number]
-        self._drop_pages(obj, 0, len(obj.pages))
-        for block in range(-(-len(obj.pages) // PAGES_PER_BLOCK)):
-            self._order.removed((obj.number, block))
         return [obj]
 
     # -- reading ------------------------------------------------------------------------------
 
     def state(self, obj: CachedObject, first: int, last: int) -> ReadState:
-        """State of the pages [first, last) for a reader who comes now. O(pages), in C."""
-        pages = obj.pages
-        here = pages.count(PRESENT, first, last)
-        if here == last - first:
+        """State of the pages [first, last) for a reader who comes now. O(blocks), pages in C."""
+        if obj.pages.all(first, last, codes.IS_LOCAL):
             return ReadState.HIT
-        here += pages.count(UNVERIFIED, first, last)
-        if here == last - first:
-            return ReadState.HIT
-        here += pages.count(FLIGHT, first, last)
-        return ReadState.LATE if here == last - first else ReadState.MISS
+        return ReadState.LATE if obj.pages.all(first, last, codes.IS_COMING) else ReadState.MISS
 
     def readable(self, obj: CachedObject, first: int, last: int) -> bool:
-        return obj.pages.count(PRESENT, first, last) == last - first
+        return obj.pages.all(first, last, codes.IS_PRESENT)
 
     def asked(self, obj: CachedObject, first: int, last: int) -> tuple[int, int]:
         """A reader asked for the pages. Returns (bytes never asked before, of those bytes the
         ones a prefetch had brought)."""
-        use = obj.use
-        if use.count(ASKED, first, last) == last - first:
-            self._consumed(obj, first, last)
+        pages, victims = obj.pages, self._victims
+        length = obj.range_bytes(first, last)
+        if pages.all(first, last, codes.IS_READ):
+            victims.read(obj, length, length)
+            victims.touched(obj, first // PAGES_PER_BLOCK)
             return 0, 0
-        new = used = 0
-        for p in range(first, last):
-            if use[p] != ASKED:
-                n = obj.range_bytes(p, p + 1)
-                new += n
-                if use[p] == PREFETCHED:
-                    used += n
-                use[p] = ASKED
-        self._consumed(obj, first, last)
+        new = obj.bytes_of(first, last, codes.IS_NEW)
+        used = obj.bytes_of(first, last, codes.IS_PREFETCHED)
+        # What was there before a start had been read before it.
+        known = pages.count(first, last, codes.IS_UNVERIFIED) * PAGE_BYTES if obj.unverified else 0
+        pages.change(first, last, codes.TO_ASK)
+        victims.read(obj, length, max(length - new, min(known, length)))
+        for block in range(first // PAGES_PER_BLOCK, (last - 1) // PAGES_PER_BLOCK + 1):
+            self._settle(obj, block)
         return new, used
 
-    def _consumed(self, obj: CachedObject, first: int, last: int) -> None:
-        # A block counts as consumed when its last page was read: loaders read it as a whole,
-        # in whatever small steps.
-        for block in range(first // PAGES_PER_BLOCK, (last - 1) // PAGES_PER_BLOCK + 1):
-            end = min((block + 1) * PAGES_PER_BLOCK, len(obj.pages))
-            if last >= end:
-                self._order.consumed((obj.number, block))
+    def _settle(self, obj: CachedObject, block: int) -> None:
+        """The block is consumed when all that is there was read: in whatever steps and order,
+        and if it is a single page of it."""
+        first = block * PAGES_PER_BLOCK
+        last = min(first + PAGES_PER_BLOCK, len(obj.pages))
+        if not obj.pages.any(first, last, codes.IS_TO_COME):
+            self._victims.consumed(obj, block)
 
     def pin(self, obj: CachedObject, first: int, last: int) -> None:
+        pins, base = self._pins, obj.number << BLOCK_BITS
         for block in range(first // PAGES_PER_BLOCK, (last - 1) // PAGES_PER_BLOCK + 1):
-            key = (obj.number, block)
-            self._pins[key] = self._pins.get(key, 0) + 1
+            pins[base + block] = pins.get(base + block, 0) + 1
+            obj.pins += 1
 
     def unpin(self, obj: CachedObject, first: int, last: int) -> None:
+        pins, base = self._pins, obj.number << BLOCK_BITS
         for block in range(first // PAGES_PER_BLOCK, (last - 1) // PAGES_PER_BLOCK + 1):
-            key = (obj.number, block)
-            count = self._pins[key] - 1
-            assert count >= 0, key
+            count = pins[base + block] - 1
+            obj.pins -= 1
             if count:
-                self._pins[key] = count
+                pins[base + block] = count
             else:
-                del self._pins[key]
+                del pins[base + block]
+                self._victims.unpinned(obj, block)
 
     # -- filling ------------------------------------------------------------------------------
 
     def queue(self, obj: CachedObject, first: int, last: int) -> int:
         """Mark absent pages as wanted by a prefetch; returns how many bytes that are."""
-        n = 0
-        for a, b in obj.runs(first, last, IS_ABSENT):
-            obj.pages[a:b] = bytes((QUEUED,)) * (b - a)
-            n += obj.range_bytes(a, b)
+        n = obj.bytes_of(first, last, codes.IS_ABSENT)
+        if n:
+            obj.pages.change(first, last, codes.TO_QUEUE)
         return n
 
     def unqueue(self, obj: CachedObject, first: int, last: int) -> None:
-        for a, b in obj.runs(first, last, IS_QUEUED):
-            obj.pages[a:b] = bytes((ABSENT,)) * (b - a)
+        obj.pages.change(first, last, codes.TO_UNQUEUE)
 
     def fly(self, obj: CachedObject, first: int, last: int) -> None:
         """The missing pages [first, last) are now asked of the hub; space must be reserved."""
-        obj.pages[first:last] = bytes((FLIGHT,)) * (last - first)
-        self._account(obj, first, last)
-
-    def _account(self, obj: CachedObject, first: int, last: int) -> None:
-        self.used += obj.range_bytes(first, last)
+        obj.pages.change(first, last, codes.TO_FLY)
+        n = last - first
+        obj.flying += n
+        self.flying += n * PAGE_BYTES
+        self._account(obj, n)
         for block in range(first // PAGES_PER_BLOCK, (last - 1) // PAGES_PER_BLOCK + 1):
-            self._order.admitted((obj.number, block))
+            self._victims.admitted(obj, block)
+
+    def _account(self, obj: CachedObject, pages: int) -> None:
+        before = obj.resident
+        self.used += pages * PAGE_BYTES
+        self._victims.resident(obj, pages)
+        self.objects_resident += (obj.resident > 0) - (before > 0)
 
     def arrived(self, obj: CachedObject, first: int, last: int, *, prefetch: bool) -> None:
         """A frame passed its digest and is written: its pages are present."""
-        use = obj.use
-        for a, b in obj.runs(first, last, IS_FLYING):
-            obj.pages[a:b] = bytes((PRESENT,)) * (b - a)
-            if prefetch:
-                for p in range(a, b):
-                    if use[p] == UNUSED:
-                        use[p] = PREFETCHED
+        n = obj.pages.count(first, last, codes.IS_FLYING)
+        obj.flying -= n
+        self.flying -= n * PAGE_BYTES
+        obj.pages.change(first, last, codes.TO_ARRIVE_PREFETCHED if prefetch else codes.TO_ARRIVE)
+        for block in range(first // PAGES_PER_BLOCK, (last - 1) // PAGES_PER_BLOCK + 1):
+            self._settle(obj, block)
 
     def failed(self, obj: CachedObject, first: int, last: int) -> None:
         """Pages that will not come, or that failed their digest on disk."""
@@ -253,51 +230,71 @@ class Cache:
 
     def unverified(self, obj: CachedObject, first: int, last: int) -> list[StoredFrame]:
         """Frames from before the start that cover unverified pages of [first, last)."""
-        if obj.pages.count(UNVERIFIED, first, last) == 0:
+        if obj.frames is None or not obj.pages.any(first, last, codes.IS_UNVERIFIED):
             return []
-        lo, hi = first * PAGE_BYTES, last * PAGE_BYTES
-        i = bisect_right(obj.frames, lo, key=lambda f: f.offset)
-        # Frames may overlap after a partial refill, so step back over all that reach into it.
-        while i > 0 and lo - obj.frames[i - 1].offset < BLOCK_BYTES:
-            i -= 1
         found = []
-        for f in obj.frames[i:]:
-            if f.offset >= hi:
-                break
-            if f.offset + f.length > lo:
+        for f in obj.frames.covering(first, last):
+            a, b = page_span(f.offset, f.length)
+            if obj.pages.any(max(a, first), min(b, last), codes.IS_UNVERIFIED):
                 found.append(f)
         return found
 
     def verified(self, obj: CachedObject, frame: StoredFrame, *, good: bool) -> None:
         """Result of checking a frame's digest against the disk."""
         first, last = page_span(frame.offset, frame.length)
-        if frame in obj.frames:
-            obj.frames.remove(frame)
-        runs = obj.runs(first, last, IS_UNVERIFIED)
         if good:
-            for a, b in runs:
-                obj.pages[a:b] = bytes((PRESENT,)) * (b - a)
+            obj.unverified -= obj.pages.count(first, last, codes.IS_UNVERIFIED)
+            obj.pages.change(first, last, codes.TO_VERIFY)
+            if not obj.unverified:
+                obj.frames = None
             return
         self.counters.corrupt_frames += 1
-        for a, b in runs:
+        for a, b in obj.runs(first, last, codes.IS_UNVERIFIED):
             self._drop_pages(obj, a, b)
 
     # -- dropping -----------------------------------------------------------------------------
 
     def _drop_pages(self, obj: CachedObject, first: int, last: int) -> int:
-        freed = 0
-        for a, b in obj.runs(first, last, IS_ACCOUNTED):
-            freed += obj.range_bytes(a, b)
-            # Queued pages stay so: the scheduler's account of them must come out even.
-            obj.pages[a:b] = bytes(b - a)
-        self.used -= freed
-        use = obj.use
-        p = use.find(PREFETCHED, first, last)
-        while p >= 0:
-            self.counters.wasted_bytes += obj.range_bytes(p, p + 1)
-            use[p] = UNUSED
-            p = use.find(PREFETCHED, p + 1, last)
+        """Make the pages absent; returns the bytes that this frees."""
+        pages, freed = obj.pages, 0
+        while first < last:
+            block = first // PAGES_PER_BLOCK
+            base = block * PAGES_PER_BLOCK
+            stop = min(last, base + PAGES_PER_BLOCK)
+            freed += self._drop_part(obj, first, stop)
+            end = min(base + PAGES_PER_BLOCK, len(pages))
+            if not pages.any(base, end, codes.IS_COMING):
+                self._victims.removed(obj, block)
+            first = stop
         return freed
+
+    def _drop_part(self, obj: CachedObject, first: int, last: int) -> int:
+        pages = obj.pages
+        n = pages.count(first, last, codes.IS_COMING)
+        if obj.flying:
+            flying = pages.count(first, last, codes.IS_FLYING)
+            obj.flying -= flying
+            self.flying -= flying * PAGE_BYTES
+        if obj.unverified:
+            obj.unverified -= pages.count(first, last, codes.IS_UNVERIFIED)
+            if not obj.unverified:
+                obj.frames = None
+        self.counters.wasted_bytes += obj.bytes_of(first, last, codes.IS_PREFETCHED)
+        pages.change(first, last, codes.TO_DROP)
+        self._account(obj, -n)
+        return n * PAGE_BYTES
+
+    def _drop_block(self, obj: CachedObject, block: int) -> tuple[CachedObject, int, int]:
+        first = block * PAGES_PER_BLOCK
+        last = min(first + PAGES_PER_BLOCK, len(obj.pages))
+        self._drop_pages(obj, first, last)
+        return obj, first * PAGE_BYTES, (last - first) * PAGE_BYTES
+
+    def _evict(self, obj: CachedObject, block: int) -> tuple[CachedObject, int, int]:
+        before = self.used
+        dropped = self._drop_block(obj, block)
+        self.counters.evicted_bytes += before - self.used
+        return dropped
 
     def make_room(
         self, need: int, *, consumed_only: bool = False
@@ -308,57 +305,62 @@ class Cache:
         Returns: (object, offset, length) in whole blocks, to be punched before anything is
         written there again. Whether `need` fits now is for the caller to look at (`room`).
         """
+        evictable = self._consumed if consumed_only else self._evictable
         punched: list[tuple[CachedObject, int, int]] = []
         while self.room < need:
-            key = self._order.victim(self._evictable, consumed_only=consumed_only)
-            if key is None:
+            found = self._victims.victim(evictable, consumed_only=consumed_only)
+            if found is None:
                 break
-            punched.append(self._evict(key))
+            punched.append(self._evict(*found))
         return punched
-
-    def _evict(self, key: tuple[int, int]) -> tuple[CachedObject, int, int]:
-        obj = self.objects[key[0]]
-        first = key[1] * PAGES_PER_BLOCK
-        last = min(first + PAGES_PER_BLOCK, len(obj.pages))
-        self.counters.evicted_bytes += self._drop_pages(obj, first, last)
-        self._order.removed(key)
-        return obj, first * PAGE_BYTES, (last - first) * PAGE_BYTES
 
     @property
     def room(self) -> int:
-        return self.capacity - self.used
+        return self.limit - self.used
 
-    def _evictable(self, key: tuple[int, int]) -> bool:
+    def bound(self, disk_room: int) -> list[tuple[CachedObject, int, int]]:
+        """The disk can take `disk_room` bytes more than it holds now (fewer, if negative): a
+        shortage is a smaller capacity at once. Returns what is to be punched."""
+        self.limit = max(0, min(self.capacity, self.used - self.flying + disk_room))
+        return self.make_room(0)
+
+    def _evictable(self, key: int) -> bool:
         if key in self._pins:
             return False
-        obj = self.objects[key[0]]
-        first = key[1] * PAGES_PER_BLOCK
-        return obj.pages.find(FLIGHT, first, first + PAGES_PER_BLOCK) < 0
+        obj = self.objects[key >> BLOCK_BITS]
+        return not obj.flying or not obj.pages.any(*self._span(obj, key), codes.IS_FLYING)
+
+    def _consumed(self, key: int) -> bool:
+        obj = self.objects[key >> BLOCK_BITS]
+        return key not in self._pins and not obj.pages.any(*self._span(obj, key), codes.IS_TO_COME)
+
+    def _span(self, obj: CachedObject, key: int) -> tuple[int, int]:
+        """Pages of the block of a key."""
+        first = (key & (1 << BLOCK_BITS) - 1) * PAGES_PER_BLOCK
+        return first, min(first + PAGES_PER_BLOCK, len(obj.pages))
 
     # -- on request ---------------------------------------------------------------------------
 
     def local_bytes(self, obj: CachedObject) -> int:
         """Bytes of the object that are on disk, checked since the start or not."""
-        pages = obj.pages
-        local = pages.count(PRESENT) + pages.count(UNVERIFIED)
-        short = len(pages) * PAGE_BYTES - obj.size
-        last_is_local = bool(pages) and pages[-1] >= UNVERIFIED
-        return local * PAGE_BYTES - (short if last_is_local else 0)
+        n = (obj.resident - obj.flying) * PAGE_BYTES
+        pages = len(obj.pages)
+        last_is_local = pages > 0 and obj.pages[pages - 1] >= codes.UNVERIFIED
+        return n - (pages * PAGE_BYTES - obj.size if last_is_local else 0)
 
     def absent(self, obj: CachedObject, first: int, last: int) -> list[tuple[int, int]]:
         """Page runs inside [first, last) that are neither here nor wanted by anybody."""
-        return obj.runs(first, last, IS_ABSENT)
+        return obj.runs(first, last, codes.IS_ABSENT)
 
     def not_local(self, obj: CachedObject, first: int, last: int) -> list[tuple[int, int]]:
         """Page runs inside [first, last) that are not on disk, in flight or not."""
-        return obj.runs(first, last, IS_NOT_LOCAL)
+        return obj.runs(first, last, codes.IS_NOT_LOCAL)
 
     def to_be_read(self, obj: CachedObject) -> None:
         """Somebody knows that the object will be read (again): its blocks count as waiting for
         that, and as the youngest of those."""
-        for key in self._resident(obj, 0, len(obj.pages)):
-            self._order.removed(key)
-            self._order.admitted(key)
+        for block in self._resident(obj, 0, len(obj.pages)):
+            self._victims.to_be_read(obj, block)
 
     def evict(
         self, obj: CachedObject, first: int, last: int
@@ -369,24 +371,22 @@ class Cache:
         Returns: what to punch, as `make_room` does, and the bytes that are freed.
         """
         before = self.used
-        resident = self._resident(obj, first, last)
-        punched = [self._evict(key) for key in resident if self._evictable(key)]
-        return punched, before - self.used
+        base = obj.number << BLOCK_BITS
+        blocks = [b for b in self._resident(obj, first, last) if self._evictable(base + b)]
+        return [self._evict(obj, b) for b in blocks], before - self.used
 
-    def _resident(self, obj: CachedObject, first: int, last: int) -> list[tuple[int, int]]:
-        """Blocks of the object that hold bytes."""
-        blocks: dict[tuple[int, int], None] = {}
-        for a, b in obj.runs(first, last, IS_ACCOUNTED):
-            for block in range(a // PAGES_PER_BLOCK, (b - 1) // PAGES_PER_BLOCK + 1):
-                blocks[obj.number, block] = None
-        return list(blocks)
+    def _resident(self, obj: CachedObject, first: int, last: int) -> list[int]:
+        """Blocks under the pages [first, last) that hold bytes, in order."""
+        span = range(first // PAGES_PER_BLOCK, -(-last // PAGES_PER_BLOCK))
+        if len(span) > BLOCKS_PER_GROUP:
+            return sorted(b for b in obj.pages.blocks() if b in span and obj.pages.mark(b))
+        return [b for b in span if obj.pages.mark(b)]
 
     def forget_asked(self) -> None:
         """Start counting anew which pages were asked for; what a prefetch brought stays known."""
-        table = bytes((UNUSED, UNUSED, PREFETCHED)) + bytes(range(3, 256))
         for obj in self.objects.values():
-            obj.use = obj.use.translate(table)
+            obj.pages.change_all(codes.TO_FORGET_ASKED)
 
     @property
     def blocks(self) -> int:
-        return len(self._order)
+        return self._victims.blocks

@@ -12,9 +12,11 @@ import heapq
 from collections import deque
 from dataclasses import dataclass, field
 
-from hubspoke.core.cache import IS_QUEUED, IS_UNASKED, PAGES_PER_BLOCK, Cache, CachedObject
+from hubspoke.core.cache import Cache
+from hubspoke.core.cached_object import CachedObject
 from hubspoke.core.ids import BLOCK_BYTES, PAGE_BYTES, TrafficClass
 from hubspoke.core.pacing import Lane, PacingConfig
+from hubspoke.core.page_codes import IS_QUEUED, IS_UNASKED, PAGES_PER_BLOCK
 
 UNIT_BYTES_MIN = 32 << 10
 RANGES_PER_REQUEST_MAX = 256
@@ -85,8 +87,14 @@ class Scheduler:
         dropping all that may go.
         """
         assert not obj.dead, obj.name
-        need = sum(obj.range_bytes(a, b) for a, b in obj.runs(first, last, IS_UNASKED))
-        punched = self._reserve(need)
+        need = obj.pages.count(first, last, IS_UNASKED) * PAGE_BYTES
+        if self._cache.room < need:
+            # What is there of the range must not be what makes room for the rest.
+            self._cache.pin(obj, first, last)
+            punched = self._reserve(need)
+            self._cache.unpin(obj, first, last)
+        else:
+            punched = []
         if self._cache.room < need:
             return None
         for a, b in obj.runs(first, last, IS_UNASKED):
@@ -159,8 +167,9 @@ class Scheduler:
                 if end < b and b - end < PAGES_PER_BLOCK:
                     end = b  # a small rest is not worth another request
                 length = obj.range_bytes(a, end)
-                punched += self._reserve(length)
-                if obj.dead or self._cache.room < length:
+                need = (end - a) * PAGE_BYTES
+                punched += self._reserve(need)
+                if obj.dead or self._cache.room < need:
                     # Nobody will read it, or all of the cache is needed: no prefetch now.
                     self._cache.unqueue(obj, a, b)
                     continue

@@ -9,17 +9,9 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from hubspoke.core.cache import (
-    ASKED,
-    IS_ABSENT,
-    IS_FLYING,
-    IS_NOT_LOCAL,
-    PAGES_PER_BLOCK,
-    QUEUED,
-    Cache,
-    CachedObject,
-    StoredFrame,
-)
+from hubspoke.core.cache import Cache
+from hubspoke.core.cached_object import CachedObject
+from hubspoke.core.frames import StoredFrame
 from hubspoke.core.generators import blind_fill, next_object, sequential, strided
 from hubspoke.core.generators.candidates import Candidate, DepthConfig, Listing
 from hubspoke.core.ids import (
@@ -32,6 +24,14 @@ from hubspoke.core.ids import (
 )
 from hubspoke.core.ledger import Ledger
 from hubspoke.core.pacing import PacingConfig, PathModel
+from hubspoke.core.page_codes import (
+    IS_ABSENT,
+    IS_ASKED,
+    IS_FLYING,
+    IS_NOT_LOCAL,
+    IS_QUEUED,
+    PAGES_PER_BLOCK,
+)
 from hubspoke.core.plan import PlanConfig, choose
 from hubspoke.core.ranking import Score
 from hubspoke.core.scheduler import Fetch, Punch, Scheduler
@@ -105,11 +105,11 @@ class SpokeCore:
     def _cause(self, obj: CachedObject, state: ReadState, first: int, last: int) -> str:
         if state is ReadState.LATE:
             return "late_bandwidth"
-        if obj.pages.find(QUEUED, first, last) >= 0:
+        if obj.pages.any(first, last, IS_QUEUED):
             return "late_deadline"
-        # A long read is judged by its first block: the loop is per page.
+        # A long read is judged by its first block: that is quick, and what its reader waits for.
         near = obj.runs(first, min(last, first + PAGES_PER_BLOCK), IS_NOT_LOCAL)
-        if any(obj.use.find(ASKED, a, b) >= 0 for a, b in near):
+        if any(obj.pages.any(a, b, IS_ASKED) for a, b in near):
             return "evicted"
         if obj.number in self._replaced:
             return "invalidated"

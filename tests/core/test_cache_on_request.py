@@ -1,8 +1,9 @@
 """The book of pages asked by a person: how much is here, this will be read, this may go."""
 
-from hubspoke.core.cache import ABSENT, PAGES_PER_BLOCK, QUEUED, Cache, CachedObject, StoredFrame
+from hubspoke.core.cache import PAGES_PER_BLOCK, Cache, CachedObject, StoredFrame
 from hubspoke.core.ids import BLOCK_BYTES, ObjectEntry, ObjectName, Version
 from hubspoke.core.pacing import PacingConfig
+from hubspoke.core.page_codes import ABSENT, QUEUED
 from hubspoke.core.scheduler import Scheduler
 
 

@@ -1,8 +1,9 @@
 """Who is served first, on which lane, and that nothing is asked for twice."""
 
-from hubspoke.core.cache import FLIGHT, PAGES_PER_BLOCK, QUEUED, Cache, CachedObject
+from hubspoke.core.cache import PAGES_PER_BLOCK, Cache, CachedObject
 from hubspoke.core.ids import BLOCK_BYTES, ObjectEntry, ObjectName, TrafficClass, Version
 from hubspoke.core.pacing import PacingConfig
+from hubspoke.core.page_codes import FLIGHT, QUEUED
 from hubspoke.core.scheduler import Fetch, Scheduler
 
 

@@ -3,9 +3,11 @@
 import random
 
 from hubspoke.core.cache import CachedObject
+from hubspoke.core.eviction.data_set import DataSet
 from hubspoke.core.generators import sequential
 from hubspoke.core.generators.candidates import DepthConfig
 from hubspoke.core.ids import ObjectName, ReadState, Version
+from hubspoke.core.pages import PageMap
 from hubspoke.core.streams import (
     CLIENTS_PER_STREAM_MAX,
     STREAMS_MAX,
@@ -23,7 +25,7 @@ KIB, MIB = 1 << 10, 1 << 20
 def an_object(size: int, number: int = 1) -> CachedObject:
     n = -(-size // 4096)
     name = ObjectName("b", f"k{number}")
-    return CachedObject(number, name, Version("v"), size, bytearray(n), bytearray(n))
+    return CachedObject(number, name, Version("v"), size, DataSet(), PageMap(n))
 
 
 def accesses(obj: CachedObject, offsets: list[int], length: int = 8 * KIB) -> list[Access]:

@@ -1,0 +1,40 @@
+"""One object version in the cache: its pages, and what the book counts of it."""
+
+from dataclasses import dataclass, field
+
+from hubspoke.core.eviction.data_set import DataSet
+from hubspoke.core.frames import Frames
+from hubspoke.core.ids import PAGE_BYTES, ObjectName, Version
+from hubspoke.core.page_codes import Codes
+from hubspoke.core.pages import PageMap
+
+
+@dataclass(slots=True, eq=False)
+class CachedObject:
+    """`number` is its small interned id. Counts are in pages."""
+
+    number: int
+    name: ObjectName
+    version: Version
+    size: int
+    data_set: DataSet
+    pages: PageMap
+    frames: Frames | None = None  # of before the start, until all of them were touched
+    dead: bool = False  # the name has another version: kept only while pinned
+    pins: int = 0
+    flying: int = 0
+    resident: int = 0  # in flight included
+    unverified: int = 0
+    read_at: int = field(default=0)  # the data set's clock at the last read
+
+    def range_bytes(self, first: int, last: int) -> int:
+        """Bytes of the pages [first, last); the last page of an object may be short."""
+        return min(last * PAGE_BYTES, self.size) - first * PAGE_BYTES
+
+    def runs(self, first: int, last: int, codes: Codes) -> list[tuple[int, int]]:
+        """Maximal page runs inside [first, last) of these codes; a search in C."""
+        return self.pages.runs(first, last, codes)
+
+    def bytes_of(self, first: int, last: int, codes: Codes) -> int:
+        """Bytes of the pages in [first, last) that are of these codes."""
+        return sum(self.range_bytes(a, b) for a, b in self.pages.runs(first, last, codes))

@@ -1,0 +1,260 @@
+"""Where each page of an object is, in little memory: nothing for what never came.
+
+One code a page says its state and what is known of its use. The codes of a block (256 pages) are
+one immutable byte string, kept in one of three forms:
+
+    uniform   all pages alike            shared by all such blocks of the process
+    short     up to 15 pages not absent  their indices, then their codes; equal ones are shared
+    full      anything else              256 bytes
+
+Blocks are found by groups of 256: a dict by group, and inside it a search in C over one byte a
+block. So a block that is wholly there costs some 10 bytes of book, a lone page about as much,
+and an object of any size costs nothing until pages come (bench/cache_core.py). A dict by block
+was 100 bytes a block, two bytes a page 512.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+
+from hubspoke.core.page_codes import ABSENT, PAGES_PER_BLOCK, STATE, Codes
+
+BLOCKS_PER_GROUP = 256
+_GROUP_PAGES = BLOCKS_PER_GROUP * PAGES_PER_BLOCK
+_SHORT_MAX = 15
+# Equal short forms that are shared: one and two pages at any place, in their usual states.
+_SHARED_MAX = 4_096
+
+_UNIFORM = [bytes((code,)) * PAGES_PER_BLOCK for code in range(32)]
+_EMPTY = _UNIFORM[ABSENT]
+_HELD = re.compile(rb"[^\x00]")
+
+
+@lru_cache(_SHARED_MAX)
+def _shared(short: bytes) -> bytes:
+    return short
+
+
+@lru_cache(1_024)
+def _expand(short: bytes) -> bytes:
+    n = len(short) >> 1
+    full = bytearray(PAGES_PER_BLOCK)
+    for page, code in zip(short[:n], short[n:], strict=True):
+        full[page] = code
+    return bytes(full)
+
+
+def _all_short(short: bytes, first: int, last: int, codes: Codes) -> bool:
+    if last - first > 4:
+        return codes.all.fullmatch(_expand(short), first, last) is not None
+    n = len(short) >> 1
+    for page in range(first, last):
+        at = short.find(page, 0, n)
+        if (codes.absent if at < 0 else short[n + at] in codes.members) is False:
+            return False
+    return True
+
+
+def _pack(full: bytes, n: int) -> bytes:
+    """The smallest form of a block of which the first n pages exist."""
+    code = full[0]
+    if full.count(code, 0, n) == n:
+        return _UNIFORM[code]
+    if n < PAGES_PER_BLOCK:
+        full = full[:n] + bytes(PAGES_PER_BLOCK - n)
+    if PAGES_PER_BLOCK - full.count(ABSENT) > _SHORT_MAX:
+        return full
+    pages = bytes(m.start() for m in _HELD.finditer(full))
+    short = pages + full.translate(None, b"\x00")
+    return _shared(short) if len(pages) <= 2 else short
+
+
+class _Group:
+    """256 neighbouring blocks; of those that are not wholly absent, three parallel columns."""
+
+    __slots__ = ("index", "maps", "marks")
+
+    def __init__(self) -> None:
+        self.index = bytearray()  # block within the group, in no order
+        self.maps: list[bytes] = []
+        self.marks = bytearray()  # eviction's byte
+
+
+class PageMap:
+    """The pages of one object. Page ranges are [first, last) and lie inside of the object."""
+
+    __slots__ = ("_groups", "_pages")
+
+    def __init__(self, pages: int) -> None:
+        self._pages = pages
+        self._groups: dict[int, _Group] = {}
+
+    def __len__(self) -> int:
+        return self._pages
+
+    def __getitem__(self, page: int) -> int:
+        """State of one page."""
+        return self._full(page // PAGES_PER_BLOCK)[page % PAGES_PER_BLOCK] & STATE
+
+    def _full(self, block: int) -> bytes:
+        group = self._groups.get(block >> 8)
+        if group is None:
+            return _EMPTY
+        at = group.index.find(block & 255)
+        if at < 0:
+            return _EMPTY
+        held = group.maps[at]
+        return held if len(held) == PAGES_PER_BLOCK else _expand(held)
+
+    # -- searching ----------------------------------------------------------------------------
+
+    def all(self, first: int, last: int, codes: Codes) -> bool:
+        """Whether every page of the range is one of `codes`."""
+        block = first >> 8
+        base = block << 8
+        if last - base <= PAGES_PER_BLOCK:
+            group = self._groups.get(block >> 8)
+            if group is None:
+                return codes.absent
+            at = group.index.find(block & 255)
+            if at < 0:
+                return codes.absent
+            held = group.maps[at]
+            if held is _UNIFORM[held[0] & 31]:
+                return held[0] in codes.members
+            if len(held) == PAGES_PER_BLOCK:
+                return codes.all.fullmatch(held, first - base, last - base) is not None
+            return _all_short(held, first - base, last - base, codes)
+        return all(
+            codes.all.fullmatch(full, a, b) is not None for full, a, b in self._parts(first, last)
+        )
+
+    def any(self, first: int, last: int, codes: Codes) -> bool:
+        return any(codes.any.search(full, a, b) for full, a, b in self._parts(first, last))
+
+    def count(self, first: int, last: int, codes: Codes) -> int:
+        """How many pages of the range are one of `codes`."""
+        n = 0
+        for full, a, b in self._parts(first, last):
+            part = full[a:b]
+            n += len(part) - len(part.translate(None, codes.members))
+        return n
+
+    def _parts(self, first: int, last: int) -> Iterator[tuple[bytes, int, int]]:
+        while first < last:
+            base = first & ~255
+            end = min(last, base + PAGES_PER_BLOCK)
+            yield self._full(base >> 8), first - base, end - base
+            first = end
+
+    def first_run(self, first: int, last: int, codes: Codes) -> tuple[int, int] | None:
+        """The first of `runs`, without looking for the others."""
+        start = end = -1
+        for full, a, b in self._parts(first, last):
+            base = first & ~255
+            found = codes.runs.search(full, a, b)
+            first = base + b
+            if found is None or (end >= 0 and found.start() != a):
+                if end >= 0:
+                    break
+                continue
+            start = base + found.start() if end < 0 else start
+            end = base + found.end()
+            if found.end() < b:
+                break
+        return None if end < 0 else (start, end)
+
+    def runs(self, first: int, last: int, codes: Codes) -> list[tuple[int, int]]:
+        """Maximal runs inside the range whose pages are of `codes`."""
+        found: list[tuple[int, int]] = []
+        start = end = -1  # the run that may go on
+        while first < last:
+            base = first & ~255
+            if (base >> 16) not in self._groups:
+                stop = min(last, (first // _GROUP_PAGES + 1) * _GROUP_PAGES)
+                parts = [(first, stop)] if codes.absent else []
+            else:
+                stop = min(last, base + PAGES_PER_BLOCK)
+                spans = codes.runs.finditer(self._full(base >> 8), first - base, stop - base)
+                parts = [(base + m.start(), base + m.end()) for m in spans]
+            for a, b in parts:
+                if a != end:
+                    if end >= 0:
+                        found.append((start, end))
+                    start = a
+                end = b
+            first = stop
+        if end >= 0:
+            found.append((start, end))
+        return found
+
+    # -- changing -----------------------------------------------------------------------------
+
+    def change(self, first: int, last: int, table: bytes) -> None:
+        """Give every page of the range its new code by a table of `changing`."""
+        while first < last:
+            base = first & ~255
+            end = min(last, base + PAGES_PER_BLOCK)
+            old = self._full(base >> 8)
+            a, b = first - base, end - base
+            new = old[:a] + old[a:b].translate(table) + old[b:]
+            if new != old:
+                self.put(base >> 8, new)
+            first = end
+
+    def put(self, block: int, full: bytes) -> None:
+        """Give a block the codes of all its 256 pages; those beyond the object's end are 0."""
+        packed = _pack(full, min(PAGES_PER_BLOCK, self._pages - block * PAGES_PER_BLOCK))
+        group = self._groups.get(block >> 8)
+        if group is None:
+            group = self._groups[block >> 8] = _Group()
+        at = group.index.find(block & 255)
+        if at < 0:
+            group.index.append(block & 255)
+            group.maps.append(packed)
+            group.marks.append(0)
+        elif packed is _EMPTY and not group.marks[at]:
+            self._remove(block >> 8, group, at)
+        else:
+            group.maps[at] = packed
+
+    def _remove(self, number: int, group: _Group, at: int) -> None:
+        # The last one takes the free place: the columns have no order.
+        index, held, mark = group.index.pop(), group.maps.pop(), group.marks.pop()
+        if at < len(group.index):
+            group.index[at], group.maps[at], group.marks[at] = index, held, mark
+        if not group.index:
+            del self._groups[number]
+
+    # -- eviction's byte ----------------------------------------------------------------------
+
+    def mark(self, block: int) -> int:
+        """The byte eviction keeps with a block; 0 if it keeps none."""
+        group = self._groups.get(block >> 8)
+        if group is None:
+            return 0
+        at = group.index.find(block & 255)
+        return group.marks[at] if at >= 0 else 0
+
+    def set_mark(self, block: int, mark: int) -> None:
+        group = self._groups.get(block >> 8)
+        at = -1 if group is None else group.index.find(block & 255)
+        if group is None or at < 0:
+            assert mark == 0, "a wholly absent block is in no order"
+            return
+        group.marks[at] = mark
+        if not mark and group.maps[at] is _EMPTY:
+            self._remove(block >> 8, group, at)
+
+    def blocks(self) -> Iterator[int]:
+        """Blocks that are not wholly absent and unused, in no order; pages may change meanwhile."""
+        for number in list(self._groups):
+            group = self._groups.get(number)
+            if group is not None:
+                yield from [(number << 8) + index for index in group.index]
+
+    def change_all(self, table: bytes) -> None:
+        """`change` for the whole object, in time of the blocks that are not wholly absent."""
+        for block in self.blocks():
+            first = block * PAGES_PER_BLOCK
+            self.change(first, min(first + PAGES_PER_BLOCK, self._pages), table)
