@@ -104,20 +104,26 @@ def _warm(warm: WayResult, local: WayResult) -> Iterator[Check]:
 
 def _report(result: WayResult, report: Mapping[str, Any]) -> Iterator[Check]:
     name, wan = result.way.name, result.wan
+    least = result.wan_before_report
     requests = report["reads"]["requests"]
     figure = f"{requests:,} of {result.job.reads:,}"
     passed = requests == result.job.reads
     yield Check(f"{name}: report's reads and the job's", passed, figure, "equal")
-    if wan is not None:
-        yield _agreement(f"{name}: report's received bytes", report, "received", wan.to_spoke_bytes)
-        yield _agreement(f"{name}: report's sent bytes", report, "sent", wan.to_hub_bytes)
+    if wan is not None and least is not None:
+        for direction, low, high in (
+            ("received", least.to_spoke_bytes, wan.to_spoke_bytes),
+            ("sent", least.to_hub_bytes, wan.to_hub_bytes),
+        ):
+            said = report["wan"][f"{direction}_bytes"]
+            yield _agreement(f"{name}: report's {direction} bytes", said, low, high)
     yield _money(f"{name}: money follows the price", report)
 
 
-def _agreement(name: str, report: Mapping[str, Any], direction: str, counted: int) -> Check:
-    said = report["wan"][f"{direction}_bytes"]
-    off = abs(said - counted) / counted if counted else 0.0
-    figure = f"{said:,}, counted {counted:,} ({off:.2%} off)"
+def _agreement(name: str, said: int, low: int, high: int) -> Check:
+    """`said` against what was counted before and after it was said."""
+    off = max(low - said, said - high, 0) / max(high, 1)
+    counted = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+    figure = f"{said:,}, counted {counted} ({off:.2%} off)"
     return Check(name, off <= AGREEMENT, figure, f"within {AGREEMENT:.0%}")
 
 

@@ -2,6 +2,8 @@
 
 Decides what each way starts fresh and how its WAN bytes are counted: by the emulator, from before
 the spoke starts until an idle second after the last read, independently of the spoke's own report.
+The report is read at some moment between two of these counts, because a living spoke is never
+silent: it renews its lease every 500 ms, and what one end has sent the other counts a while later.
 It never judges a figure (checks.py does).
 """
 
@@ -16,7 +18,7 @@ from hubspoke.lab.dataset import load_index
 from hubspoke.lab.job import JobConfig, run_job
 from hubspoke.lab.measure import JobResult
 from hubspoke.lab.orders import Order
-from hubspoke.lab.stack import HUB_REGION, SPOKE_REGION, Service, Stack
+from hubspoke.lab.stack import HUB_REGION, SPOKE_REGION, Stack
 from hubspoke.lab.wan import Wan, WanCounters
 from hubspoke.report.cost import PriceOverride, cost_of, prices_for, total
 
@@ -86,13 +88,15 @@ class WanBytes:
 
 @dataclass(frozen=True, slots=True)
 class WayResult:
-    """usd: what the WAN bytes cost, None without a price. report: the spoke's /v1/report."""
+    """wan: until after the report was read. wan_before_report: the same until just before it was.
+    usd: what the WAN bytes cost, None without a price. report: the spoke's /v1/report."""
 
     way: Way
     job: JobResult
     wan: WanBytes | None
     usd: float | None
     report: dict[str, Any] | None
+    wan_before_report: WanBytes | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -101,6 +105,7 @@ class WayResult:
             "wan": asdict(self.wan) if self.wan else None,
             "usd": self.usd,
             "report": self.report,
+            "wan_before_report": asdict(self.wan_before_report) if self.wan_before_report else None,
         }
 
 
@@ -151,9 +156,11 @@ class Runner:
         with self._stack.spoke(way.name, self._cache, prefetch=way.prefetch) as spoke:
             job = self._train(way, f"http://{spoke.data}/{self._bucket}", f"http://{spoke.admin}")
             time.sleep(IDLE_S)
-            after, report = settled(self._stack.wan, self._stack.rtt_s, spoke)
-        wan = between(before, after)
-        return WayResult(way, job, wan, self._usd(wan), report)
+            first = quiet(self._stack.wan, self._stack.rtt_s)
+            report: dict[str, Any] = spoke.ask("/v1/report")
+            last = quiet(self._stack.wan, self._stack.rtt_s)
+        wan = between(before, last)
+        return WayResult(way, job, wan, self._usd(wan), report, between(before, first))
 
     def _train(self, way: Way, source: str | None, admin: str | None) -> JobResult:
         config = replace(
@@ -196,14 +203,3 @@ def quiet(wan: Wan, rtt_s: float) -> WanCounters:
             return now
         last = now
     return last
-
-
-def settled(wan: Wan, rtt_s: float, spoke: Service) -> tuple[WanCounters, dict[str, Any]]:
-    """The WAN's counters and the spoke's report of one quiet moment."""
-    for _ in range(_QUIET_TRIES):
-        before = quiet(wan, rtt_s)
-        report: dict[str, Any] = spoke.ask("/v1/report")
-        after = wan.counters()
-        if before == after:
-            break
-    return after, report

@@ -65,7 +65,7 @@ def report(reads: int, wan: WanBytes, payload: int) -> dict[str, Any]:
 
 def result(name: str, job_result: JobResult, wan: WanBytes | None) -> WayResult:
     told = report(job_result.reads, wan, UNIQUE) if wan else None
-    return WayResult(WAY[name], job_result, wan, None, told)
+    return WayResult(WAY[name], job_result, wan, None, told, wan)
 
 
 @pytest.fixture
@@ -166,6 +166,23 @@ def test_too_many_wan_bytes_fail_cold_and_warm(results: dict[str, WayResult]) ->
         "spoke cold: WAN bytes of unique bytes",
         "spoke warm: WAN bytes of unique bytes",
     } <= set(failures(results))
+
+
+def test_a_report_between_two_counts_agrees(results: dict[str, WayResult]) -> None:
+    """A lease renewal went out while the report was read: neither count is the right one."""
+    counted = WanBytes(14_000, 2_403)
+    warm = replace(results["spoke-warm"], wan_before_report=counted)
+
+    def failed(sent: int, last: int) -> list[str]:
+        assert warm.report is not None
+        warm.report["wan"].update(received_bytes=14_000, sent_bytes=sent)
+        results["spoke-warm"] = replace(warm, wan=WanBytes(14_000, last))
+        return [n for n in failures(results) if n == "spoke-warm: report's sent bytes"]
+
+    assert failed(2_537, 2_537) == failed(2_537, 2_671) == failed(2_403, 2_403) == []
+    assert failed(2_537, 2_403) and failed(2_300, 2_537) and failed(2_800, 2_537)
+    check = next(c for c in evaluate(results) if c.name == "spoke-warm: report's sent bytes")
+    assert check.figure == "2,800, counted 2,403 to 2,537 (10.37% off)"
 
 
 def test_unknown_price_must_give_no_money(results: dict[str, WayResult]) -> None:
