@@ -1,8 +1,8 @@
 """The spoke's connections to its hub, over aiohttp.
 
-Each lane is a client session that keeps exactly one connection, so that the scheduler's idea of
-a lane's window is about one TCP connection; control messages (lease, snapshot) and the feed have
-connections of their own, so that they never wait behind bulk bytes.
+Each lane is exactly one connection (fetch_lane.py), so that the scheduler's idea of a lane's window
+is about one TCP connection; control messages (lease, snapshot) and the feed have connections of
+their own, so that they never wait behind bulk bytes.
 
 Traffic is counted where it cannot be missed, by the kernel: TCP_INFO of each connection, read
 at the end of each use and whenever somebody asks.
@@ -14,13 +14,14 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import aiohttp
 import zstandard
 from aiohttp.connector import AddrInfoType
 
 from hubspoke import wire
+from hubspoke.adapters.fetch_lane import Answer, LaneProtocol, take
 from hubspoke.adapters.tcp_info import TcpInfo, tcp_info
 from hubspoke.core.ids import TrafficClass
 from hubspoke.errors import (
@@ -66,14 +67,77 @@ class LinkConfig:
     feed_silence_s: float = 4.0
 
 
-class _Connection:
-    """One session with one kept connection, and what the kernel counted on it."""
+class _Counted:
+    """What the kernel counted on a connection, from its first byte on."""
 
     def __init__(self, counters: dict[str, int]) -> None:
-        self._session: aiohttp.ClientSession | None = None
         self._socket: Any = None  # the transport's own; typed by tcp_info.HasSockopt
         self._seen = TcpInfo(0, 0, 0)
         self._counters = counters
+
+    def count(self, sock: Any) -> None:
+        """The connection is made anew."""
+        self._socket, self._seen = sock, TcpInfo(0, 0, 0)
+
+    def sample(self, traffic_class: str) -> None:
+        """Account what went over the socket since the last sample."""
+        now = tcp_info(self._socket) if self._socket is not None else None
+        if now is None:
+            return
+        before, self._seen = self._seen, now
+        counters = self._counters
+        counters["received"] += now.received - before.received
+        counters["sent"] += now.sent - before.sent
+        counters["retransmitted"] += now.retransmitted - before.retransmitted
+        counters[traffic_class] += now.received - before.received
+
+
+class _Lane(_Counted):
+    """One connection for fetches, made when it is needed and again when it is lost."""
+
+    def __init__(self, url: str, counters: dict[str, int], connect_s: float) -> None:
+        super().__init__(counters)
+        parts = urlsplit(url)
+        if parts.hostname is None:
+            raise ValueError(f"{url}: no host")
+        self._host = parts.hostname
+        self._port = parts.port or 80
+        self._netloc = parts.netloc
+        self._path = parts.path
+        self._connect_s = connect_s
+        self._protocol: LaneProtocol | None = None
+        self._connecting = asyncio.Lock()
+        self.traffic_class = TrafficClass.PREFETCH.value
+
+    async def protocol(self) -> LaneProtocol:
+        """The live connection. Raises OSError, TimeoutError."""
+        async with self._connecting:
+            if self._protocol is None or self._protocol.transport is None:
+                loop = asyncio.get_running_loop()
+                async with asyncio.timeout(self._connect_s):
+                    _, self._protocol = await loop.create_connection(
+                        LaneProtocol, self._host, self._port
+                    )
+                assert self._protocol.transport is not None
+                self.count(self._protocol.transport.get_extra_info("socket"))
+            return self._protocol
+
+    def post(self, path: str, body: bytes) -> bytes:
+        """A whole request."""
+        head = f"POST {self._path}{path} HTTP/1.1\r\nHost: {self._netloc}\r\n"
+        return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+    def close(self) -> None:
+        if self._protocol is not None:
+            self._protocol.fail(HubUnavailable("the link is closed"))
+
+
+class _Connection(_Counted):
+    """One session with one kept connection."""
+
+    def __init__(self, counters: dict[str, int]) -> None:
+        super().__init__(counters)
+        self._session: aiohttp.ClientSession | None = None
 
     def session(self, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientSession:
         if self._session is None:
@@ -100,7 +164,7 @@ class _Connection:
         """
         family, kind, protocol, _, _ = address
         sock = socket.socket(family, kind, protocol)
-        self._socket, self._seen = sock, TcpInfo(0, 0, 0)
+        self.count(sock)
         return sock
 
     def using(self, response: aiohttp.ClientResponse) -> None:
@@ -110,19 +174,7 @@ class _Connection:
         sock = transport.get_extra_info("socket") if transport is not None else None
         # By number: uvloop hands out an object of its own for the same socket.
         if sock is not None and (self._socket is None or sock.fileno() != self._socket.fileno()):
-            self._socket, self._seen = sock, TcpInfo(0, 0, 0)
-
-    def sample(self, traffic_class: str) -> None:
-        """Account what went over the socket since the last sample."""
-        now = tcp_info(self._socket) if self._socket is not None else None
-        if now is None:
-            return
-        before, self._seen = self._seen, now
-        counters = self._counters
-        counters["received"] += now.received - before.received
-        counters["sent"] += now.sent - before.sent
-        counters["retransmitted"] += now.retransmitted - before.retransmitted
-        counters[traffic_class] += now.received - before.received
+            self.count(sock)
 
     async def close(self) -> None:
         if self._session is not None:
@@ -141,8 +193,8 @@ class AiohttpHubLink:
         self._base = self.url + wire.PREFIX
         names = ("received", "sent", "retransmitted", *(c.value for c in TrafficClass))
         self._counts = dict.fromkeys(names, 0)
-        self._lanes = [_Connection(self._counts) for _ in range(lanes)]
-        self._lane_class = [TrafficClass.PREFETCH.value] * lanes
+        connect_s = self._config.connect_s
+        self._lanes = [_Lane(self._base, self._counts, connect_s) for _ in range(lanes)]
         # In turns: an acknowledgement must not wait for the round that is under way.
         self._control = deque(_Connection(self._counts) for _ in range(CONTROL_CONNECTIONS))
         self._snapshot = _Connection(self._counts)
@@ -157,20 +209,10 @@ class AiohttpHubLink:
     async def connect(self) -> None:
         """Open every lane's connection, so that the first reads do not pay for handshakes.
 
-        A cancel of nothing is the smallest request there is. Raises HubUnavailable.
+        Raises HubUnavailable, DeadlineExceeded.
         """
-        timeout = self._timeout(silence=self._config.stall_s)
-        request = wire.encode(wire.CancelRequest(self.spoke_id, 0))
-
-        async def open_one(lane: _Connection) -> None:
-            session = lane.session(timeout)
-            async with session.post(self._base + "cancel", data=request) as response:
-                lane.using(response)
-                await response.read()
-                lane.sample(TrafficClass.METADATA.value)
-
         with map_errors(_FOREIGN, f"connecting to {self.url}"):
-            await asyncio.gather(*(open_one(lane) for lane in self._lanes))
+            await asyncio.gather(*(lane.protocol() for lane in self._lanes))
 
     async def fetch(
         self,
@@ -181,50 +223,30 @@ class AiohttpHubLink:
     ) -> None:
         """See ports.HubLink. Ends when the last range has ended."""
         connection = self._lanes[lane]
-        self._lane_class[lane] = request.traffic_class
         what = f"fetch {request.number} of {len(request.ranges)} ranges from {self.url}"
-        timeout = self._timeout(silence=self._config.stall_s)
         with map_errors(_FOREIGN, what):
-            session = connection.session(timeout)
-            async with session.post(self._base + "fetch", data=wire.encode(request)) as response:
-                connection.using(response)
-                try:
-                    await _expect_ok(response, what)
-                    await self._frames(response, request, on_frame, on_range)
-                finally:
-                    connection.sample(request.traffic_class)
-
-    async def _frames(
-        self,
-        response: aiohttp.ClientResponse,
-        request: wire.FetchRequest,
-        on_frame: Callable[[wire.FrameHeader, bytes], Awaitable[None]],
-        on_range: Callable[[int, HubSpokeError | None], None],
-    ) -> None:
-        read = response.content.readexactly
-        left = len(request.ranges)
-        while left:
-            header = wire.unpack_frame(await read(wire.FRAME_HEADER.size))
-            if header.range_index >= len(request.ranges):
-                raise FormatError(f"frame for range {header.range_index} that was not asked for")
-            payload = await read(header.payload_bytes) if header.payload_bytes else b""
-            if header.kind == wire.FRAME_DATA:
-                if header.flags & wire.FLAG_ZSTD:
-                    payload = _decompress(payload, header.length)
-                await on_frame(header, payload)
-                continue
-            left -= 1
-            error = None
-            if header.kind == wire.FRAME_ERROR:
-                r = request.ranges[header.range_index]
-                o = request.objects[r.object]
-                cls = _RANGE_ERRORS.get(header.length, StoreUnavailable)
-                told = payload.decode("utf-8", "replace")
-                error = cls(f"{o.bucket}/{o.key} at {r.offset}+{r.length}: {told}")
-            on_range(header.range_index, error)
-        # The stream has nothing after the last range; reading its end gives the connection back.
-        if await response.content.read(1):
-            raise FormatError("bytes after the last range of a fetch")
+            protocol = await connection.protocol()
+        answer = Answer(len(request.ranges))
+        protocol.ask(connection.post("fetch", wire.encode(request)), answer)
+        try:
+            while frames := await take(protocol, answer, self._config.stall_s):
+                connection.traffic_class = request.traffic_class
+                for header, payload in frames:
+                    if header.kind == wire.FRAME_DATA:
+                        if header.range_index >= len(request.ranges):
+                            raise FormatError(
+                                f"frame for range {header.range_index}, not asked for"
+                            )
+                        if header.flags & wire.FLAG_ZSTD:
+                            payload = _decompress(payload, header.length)
+                        await on_frame(header, payload)
+                    else:
+                        on_range(header.range_index, _range_error(request, header, payload))
+        except HubSpokeError as e:
+            raise type(e)(f"{what}: {e}") from e
+        finally:
+            protocol.done(answer)
+            connection.sample(request.traffic_class)
 
     async def lease(self, request: wire.LeaseRequest) -> wire.LeaseReply:
         """Raises HubUnavailable, DeadlineExceeded, FormatError."""
@@ -291,8 +313,8 @@ class AiohttpHubLink:
                     connection.sample(TrafficClass.METADATA.value)
 
     def counters(self) -> LinkCounters:
-        for lane, traffic_class in zip(self._lanes, self._lane_class, strict=True):
-            lane.sample(traffic_class)
+        for lane in self._lanes:
+            lane.sample(lane.traffic_class)
         for c in (*self._control, self._snapshot, self._feed):
             c.sample(TrafficClass.METADATA.value)
         n = self._counts
@@ -300,7 +322,9 @@ class AiohttpHubLink:
         return LinkCounters(n["received"], n["sent"], n["retransmitted"], by_class)
 
     async def close(self) -> None:
-        for c in (*self._lanes, *self._control, self._snapshot, self._feed):
+        for lane in self._lanes:
+            lane.close()
+        for c in (*self._control, self._snapshot, self._feed):
             await c.close()
 
 
@@ -308,6 +332,20 @@ async def _expect_ok(response: aiohttp.ClientResponse, what: str) -> None:
     if response.status != 200:
         told = (await response.content.read(500)).decode("utf-8", "replace")
         raise HubUnavailable(f"{what}: status {response.status}: {told}")
+
+
+def _range_error(
+    request: wire.FetchRequest, header: wire.FrameHeader, payload: bytes
+) -> HubSpokeError | None:
+    """What the end of a range says. Raises FormatError if it ends none of the request's."""
+    if header.range_index >= len(request.ranges):
+        raise FormatError(f"end of range {header.range_index}, which was not asked for")
+    if header.kind == wire.FRAME_DONE:
+        return None
+    r = request.ranges[header.range_index]
+    o = request.objects[r.object]
+    cls = _RANGE_ERRORS.get(header.length, StoreUnavailable)
+    return cls(f"{o.bucket}/{o.key} at {r.offset}+{r.length}: {payload.decode('utf-8', 'replace')}")
 
 
 def _decompress(payload: bytes, length: int) -> bytes:

@@ -14,43 +14,70 @@ IDLE_RESET_S = 0.25  # kernels forget the window after one retransmission timeou
 
 @dataclass(frozen=True, slots=True)
 class PacingConfig:
-    # 16 lanes x 14.6 kB = 234 kB in the first round trip of a cold start; more lanes cost a
-    # process-wide file descriptor each and no longer help at 60 ms (bench/reference_job.py).
-    lanes: int = 16
+    # 32 lanes x 14.6 kB = 467 kB in the first round trip of a cold start, and 2 MiB each make
+    # 64 MiB in flight: 1 GiB at 60 ms took 2.9 s, over 16 lanes 3.4 s (bench/cold.py).
+    lanes: int = 32
     # Kept free of prefetches, so that a demand never waits for a lane behind one.
-    demand_lanes: int = 4
+    demand_lanes: int = 8
+    # Warming at the hub's full rate: 8 lanes x 4 MiB at 60 ms are 560 MB/s. While readers or
+    # predictions have requests under way it gets a share of the path that they hardly feel.
+    warm_lanes: int = 8
+    warm_lanes_beside: int = 2
     # The kernel's default tcp_wmem lets one connection have 4 MiB under way.
     window_bytes_max: int = 4 << 20
-    # One request should last about two windows: shorter ones leave the lane idle for a round
-    # trip each, longer ones make the tail wait for one slow lane.
-    windows_per_request: int = 2
-    request_bytes_min: int = 256 << 10
-    request_bytes_max: int = 16 << 20
+    # A lane is asked for about two windows: with less it would be idle for a round trip each time,
+    # with more the tail would wait for one slow lane. It is topped up when half is delivered.
+    windows_in_flight: int = 2
+    in_flight_bytes_min: int = 256 << 10
+    in_flight_bytes_max: int = 16 << 20
+    # One behind the other on a connection: small requests must not pile up on one lane.
+    requests_per_lane: int = 4
     # zstd level 1 packs about 400 MB/s on one core of the hub: on a faster path it would be the
     # bottleneck.
     compress_below_bytes_per_second: float = 250e6
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Lane:
     """One kept connection. window: bytes that are believed to travel in one round trip."""
 
     index: int
-    busy: bool = False
-    prefetch: bool = False
     window: float = INITIAL_WINDOW_BYTES
+    requests: int = 0
+    prefetches: int = 0  # of the requests, those that no reader waits for
+    in_flight: int = 0  # bytes asked for and not delivered yet
     last_used: float = float("-inf")
 
-    def budget(self, config: PacingConfig, now: float) -> int:
-        """Bytes the next request on this lane should carry."""
-        if now - self.last_used > IDLE_RESET_S:
+    def room(self, config: PacingConfig, now: float) -> int:
+        """Bytes that may be asked for now; 0 while enough of what was asked for is under way."""
+        if self.requests == 0 and now - self.last_used > IDLE_RESET_S:
             self.window = INITIAL_WINDOW_BYTES
-        wanted = int(self.window) * config.windows_per_request
-        return min(max(wanted, config.request_bytes_min), config.request_bytes_max)
+        wanted = int(self.window) * config.windows_in_flight
+        most = min(max(wanted, config.in_flight_bytes_min), config.in_flight_bytes_max)
+        if self.requests and (
+            self.requests >= config.requests_per_lane or self.in_flight > most // 2
+        ):
+            return 0
+        return most - self.in_flight
+
+    def asked(self, bytes_: int, *, prefetch: bool) -> None:
+        """One more request goes out."""
+        self.requests += 1
+        self.prefetches += prefetch
+        self.in_flight += bytes_
 
     def delivered(self, config: PacingConfig, bytes_: int, now: float) -> None:
         """Slow start: the window grows by what was acknowledged."""
         self.window = min(self.window + bytes_, config.window_bytes_max)
+        self.in_flight -= bytes_
+        self.last_used = now
+
+    def ended(self, undelivered: int, now: float, *, prefetch: bool) -> None:
+        """A request has ended; what it did not deliver is no longer under way."""
+        assert self.requests > 0, self
+        self.requests -= 1
+        self.prefetches -= prefetch
+        self.in_flight -= undelivered
         self.last_used = now
 
 

@@ -1,34 +1,48 @@
 """What to ask of the hub next, on which connection, in which order.
 
-Demand goes first and may use every lane; prefetch goes by deadline and leaves some lanes free.
+Demand goes first and may use every lane; prefetch goes by deadline and leaves some lanes free;
+warming takes what is left.
 Pages are asked for once: the cache's page states are the single-flight. A demand for pages that
 are queued as a prefetch takes them over; for pages that are in flight it only waits.
 
-One request carries many ranges. A burst is dealt to the free lanes in small units, in order of
-need, so that in slow start every lane's first bytes are the ones needed first.
+One request carries many ranges. What is wanted is dealt to the lanes in units, in order of need,
+each unit to the lane that will deliver it first: to the one with the least under way for its
+window. In slow start units are small and double like the windows, so that every lane's first bytes
+are the ones needed first. A lane gets its next request when half of what it was asked for is
+there: it never waits for a round trip with nothing to carry.
 """
 
 import heapq
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from hubspoke.core.cache import Cache
 from hubspoke.core.cached_object import CachedObject
 from hubspoke.core.ids import BLOCK_BYTES, PAGE_BYTES, TrafficClass
 from hubspoke.core.pacing import Lane, PacingConfig
-from hubspoke.core.page_codes import IS_QUEUED, IS_UNASKED, PAGES_PER_BLOCK
+from hubspoke.core.page_codes import IS_NOT_FLYING, IS_QUEUED, IS_UNASKED, PAGES_PER_BLOCK
+from hubspoke.core.warm import WarmQueue, lanes_for
 
-UNIT_BYTES_MIN = 32 << 10
+HEAD_BYTES = 1_500  # of an answer, in front of its first frame
+ALIGNED_PAGES_MIN = 16  # larger units are powers of two, so that frames are few and whole
 RANGES_PER_REQUEST_MAX = 256
 
 
 @dataclass(slots=True, eq=False)
 class FetchedRange:
-    """Pages [first, last) of one object inside a request."""
+    """Pages [first, last) of one object inside a request. stored: for the cache; otherwise they
+    pass through memory to the readers that wait for them."""
 
     obj: CachedObject
     first: int
     last: int
+    stored: bool = True
+
+    def goes_on_in(self, other: "FetchedRange") -> bool:
+        """Whether the two are one range."""
+        same = self.obj is other.obj and self.stored == other.stored
+        return same and self.last == other.first
 
     @property
     def offset(self) -> int:
@@ -49,6 +63,8 @@ class Fetch:
     ranges: list[FetchedRange]
     sent_at: float
     open_ranges: set[int] = field(default_factory=set)
+    arrived: int = 0  # bytes
+    warm: bool = False  # nobody predicted it, somebody asked for it to be there
 
     @property
     def bytes(self) -> int:
@@ -74,11 +90,15 @@ class Scheduler:
         self.lanes = [Lane(i) for i in range(config.lanes)]
         self.prefetch_bytes_in_flight = 0
         self.prefetch_bytes_queued = 0
+        self.warm = WarmQueue(cache)
+        self._warming: Counter[int] = Counter()  # requests of it, by lane
         self._cache = cache
         self._demand: deque[FetchedRange] = deque()
         self._prefetch: list[tuple[float, int, FetchedRange]] = []
         self._tie = 0
         self._next_number = first_number
+        self._owed: list[Punch] = []  # of a demand that found no room after all
+        self._passing: dict[int, set[int]] = {}  # pages on their way to readers, not to the cache
 
     def demand(self, obj: CachedObject, first: int, last: int) -> list[Punch] | None:
         """A reader needs the pages now. Pages in flight are left alone.
@@ -87,27 +107,62 @@ class Scheduler:
         dropping all that may go.
         """
         assert not obj.dead, obj.name
-        need = obj.pages.count(first, last, IS_UNASKED) * PAGE_BYTES
+        runs = self._not_passing(obj, obj.runs(first, last, IS_UNASKED))
+        need = sum(b - a for a, b in runs) * PAGE_BYTES
+        punched: list[Punch] = []
         if self._cache.room < need:
             # What is there of the range must not be what makes room for the rest.
             self._cache.pin(obj, first, last)
             punched = self._reserve(need)
             self._cache.unpin(obj, first, last)
-        else:
-            punched = []
         if self._cache.room < need:
+            self._owed += punched
             return None
-        for a, b in obj.runs(first, last, IS_UNASKED):
+        punched, self._owed = self._owed + punched, []
+        for a, b in runs:
             self._cache.fly(obj, a, b)
             self._demand.append(FetchedRange(obj, a, b))
         return punched
+
+    def passing(self, obj: CachedObject, first: int, last: int) -> None:
+        """Readers need the pages now, whatever the cache has of them, and it shall not keep
+        them. Pages that are on their way in either manner are left alone: single flight."""
+        on_way = self._passing.setdefault(obj.number, set())
+        for a, b in self._not_passing(obj, obj.runs(first, last, IS_NOT_FLYING)):
+            on_way.update(range(a, b))
+            self._demand.append(FetchedRange(obj, a, b, stored=False))
+
+    def _not_passing(self, obj: CachedObject, runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        on_way = self._passing.get(obj.number)
+        if not on_way:
+            return runs
+        left: list[tuple[int, int]] = []
+        for a, b in runs:
+            for p in range(a, b):
+                if p in on_way:
+                    continue
+                if left and left[-1][1] == p and p > a:
+                    left[-1] = (left[-1][0], p + 1)
+                else:
+                    left.append((p, p + 1))
+        return left
+
+    def passed(self, obj: CachedObject, first: int, last: int) -> None:
+        """Pages that were passing have come, or will not."""
+        on_way = self._passing.get(obj.number)
+        if on_way is not None:
+            on_way.difference_update(range(first, last))
+            if not on_way:
+                del self._passing[obj.number]
 
     def prefetch(self, obj: CachedObject, first: int, last: int, deadline: float) -> int:
         """Queue absent pages to be there by `deadline`; returns the bytes queued."""
         queued = self._cache.queue(obj, first, last)
         if queued:
-            self._push(deadline, FetchedRange(obj, first, last))
-            self.prefetch_bytes_queued += queued
+            self._tie += 1
+            wanted = FetchedRange(obj, first, last)
+            heapq.heappush(self._prefetch, (deadline, self._tie, wanted))
+            self.prefetch_bytes_queued += wanted.length
         return queued
 
     def _reserve(self, need: int) -> list[Punch]:
@@ -116,124 +171,191 @@ class Scheduler:
         return [Punch(o, a, n) for o, a, n in self._cache.make_room(need)]
 
     def dispatch(self, now: float) -> tuple[list[Fetch], list[Punch]]:
-        """Requests to send now on free lanes, and what to punch before them."""
+        """Requests to send now on lanes that have room, and what to punch before them."""
         fetches: list[Fetch] = []
+        punched, self._owed = self._owed, []
         if self._demand:
-            free = [lane for lane in self.lanes if not lane.busy]
-            fetches += self._deal(self._take_demand(free, now), free, TrafficClass.DEMAND, now)
-        punched: list[Punch] = []
+            fetches += self._deal(self._next_demand, self.lanes, TrafficClass.DEMAND, now)
         if self._prefetch and not self._demand:
-            free = [lane for lane in self.lanes if not lane.busy]
-            free = free[: max(0, len(free) - self.config.demand_lanes)]
-            if free:
-                units, punched = self._take_prefetch(free, now)
-                fetches += self._deal(units, free, TrafficClass.PREFETCH, now)
+            fetches += self._deal(
+                lambda pages: self._next_prefetch(pages, punched),
+                self._prefetch_lanes(),
+                TrafficClass.PREFETCH,
+                now,
+            )
+        if not (self._demand or self._prefetch or self.warm.empty):
+            fetches += self._dispatch_warm(punched, now)
         return fetches, punched
 
-    def _unit_bytes(self, free: list[Lane]) -> int:
-        window = int(min(lane.window for lane in free))
-        unit = min(max(window, UNIT_BYTES_MIN), BLOCK_BYTES)
-        return unit // UNIT_BYTES_MIN * UNIT_BYTES_MIN
+    def _prefetch_lanes(self) -> list[Lane]:
+        """Lanes that carry prefetches, and more until only those kept for demand are left."""
+        more = len(self.lanes) - self.config.demand_lanes
+        more -= sum(1 for lane in self.lanes if lane.prefetches)
+        lanes: list[Lane] = []
+        for lane in sorted(self.lanes, key=lambda lane: lane.requests):
+            if lane.prefetches:
+                lanes.append(lane)
+            elif more > 0:
+                more -= 1
+                lanes.append(lane)
+        return lanes
 
-    def _take_demand(self, free: list[Lane], now: float) -> list[FetchedRange]:
-        if not free:
-            return []
-        room = sum(lane.budget(self.config, now) for lane in free)
-        unit = self._unit_bytes(free)
-        units: list[FetchedRange] = []
-        while self._demand and room > 0 and len(units) < RANGES_PER_REQUEST_MAX * len(free):
-            wanted = self._demand.popleft()
-            room -= wanted.length
-            units += _cut(wanted.obj, wanted.first, wanted.last, unit)
-        return units
+    def _dispatch_warm(self, punched: list[Punch], now: float) -> list[Fetch]:
+        dropped: list[tuple[CachedObject, int, int]] = []
 
-    def _take_prefetch(
-        self, free: list[Lane], now: float
-    ) -> tuple[list[FetchedRange], list[Punch]]:
-        room = sum(lane.budget(self.config, now) for lane in free)
-        unit = self._unit_bytes(free)
-        units: list[FetchedRange] = []
-        punched: list[Punch] = []
-        while (
-            self._prefetch
-            and room >= PAGE_BYTES
-            and len(units) < RANGES_PER_REQUEST_MAX * len(free)
-        ):
-            deadline, _, wanted = heapq.heappop(self._prefetch)
-            obj = wanted.obj
-            for a, b in obj.runs(wanted.first, wanted.last, IS_QUEUED):
-                self.prefetch_bytes_queued -= obj.range_bytes(a, b)
-                end = min(b, a + max(0, room) // PAGE_BYTES)
-                if end < b and b - end < PAGES_PER_BLOCK:
-                    end = b  # a small rest is not worth another request
-                length = obj.range_bytes(a, end)
-                need = (end - a) * PAGE_BYTES
-                punched += self._reserve(need)
-                if obj.dead or self._cache.room < need:
-                    # Nobody will read it, or all of the cache is needed: no prefetch now.
-                    self._cache.unqueue(obj, a, b)
-                    continue
-                self._cache.fly(obj, a, end)
-                room -= length
-                units += _cut(obj, a, end, unit)
-                if end < b:
-                    self._push(deadline, FetchedRange(obj, end, b))
-                    self.prefetch_bytes_queued += obj.range_bytes(end, b)
-        return units, punched
+        def take(pages: int) -> FetchedRange | None:
+            run = self.warm.next(pages, dropped)
+            return None if run is None else FetchedRange(*run)
 
-    def _push(self, deadline: float, wanted: FetchedRange) -> None:
-        self._tie += 1
-        heapq.heappush(self._prefetch, (deadline, self._tie, wanted))
-
-    def _deal(
-        self, units: list[FetchedRange], free: list[Lane], cls: TrafficClass, now: float
-    ) -> list[Fetch]:
-        """Deal units in order of need over the lanes, the widest window first."""
-        if not units:
-            return []
-        free.sort(key=lambda lane: -lane.window)
-        hands: list[list[FetchedRange]] = [[] for _ in range(min(len(free), len(units)))]
-        for i, unit in enumerate(units):
-            hand = hands[i % len(hands)]
-            before = hand[-1] if hand else None
-            # A range stays inside one block, so that dropping a block drops whole frames.
-            joins = before is not None and before.obj is unit.obj and before.last == unit.first
-            if joins and unit.first % PAGES_PER_BLOCK:
-                assert before is not None
-                before.last = unit.last
-            else:
-                hand.append(unit)
-        fetches = []
-        for lane, hand in zip(free, hands, strict=False):
-            lane.busy, lane.prefetch = True, cls is TrafficClass.PREFETCH
-            fetch = Fetch(self._next_number, lane, cls, hand, now, set(range(len(hand))))
-            self._next_number += 1
-            if lane.prefetch:
-                self.prefetch_bytes_in_flight += fetch.bytes
-            fetches.append(fetch)
+        lanes = lanes_for(self.lanes, self._warming, self.config)
+        fetches = self._deal(take, lanes, TrafficClass.PREFETCH, now, warm=True)
+        punched += [Punch(*run) for run in dropped]
         return fetches
 
+    def _next_demand(self, pages: int) -> FetchedRange | None:
+        if not self._demand:
+            return None
+        wanted = self._demand[0]
+        unit = _head(wanted, wanted.last, pages)
+        wanted.first = unit.last
+        if wanted.first == wanted.last:
+            self._demand.popleft()
+        return unit
+
+    def _next_prefetch(self, pages: int, punched: list[Punch]) -> FetchedRange | None:
+        while self._prefetch:
+            wanted = self._prefetch[0][2]
+            obj = wanted.obj
+            run = obj.pages.first_run(wanted.first, wanted.last, IS_QUEUED)
+            if run is None:
+                self._pass(wanted, wanted.last)
+                continue
+            self._pass(wanted, run[0])
+            unit = _head(wanted, run[1], pages)
+            need = (unit.last - unit.first) * PAGE_BYTES
+            punched += self._reserve(need)
+            if obj.dead or self._cache.room < need:
+                # Nobody will read it, or all of the cache is needed: no prefetch now.
+                self._cache.unqueue(obj, wanted.first, wanted.last)
+                continue
+            self._cache.fly(obj, unit.first, unit.last)
+            self._pass(wanted, unit.last)
+            return unit
+        return None
+
+    def _pass(self, wanted: FetchedRange, first: int) -> None:
+        """The head of the prefetch queue is settled up to the page `first`."""
+        if first > wanted.first:
+            self.prefetch_bytes_queued -= wanted.obj.range_bytes(wanted.first, first)
+            wanted.first = first
+        if first == wanted.last:
+            heapq.heappop(self._prefetch)
+
+    def _deal(
+        self,
+        take: Callable[[int], FetchedRange | None],
+        lanes: Sequence[Lane],
+        cls: TrafficClass,
+        now: float,
+        *,
+        warm: bool = False,
+    ) -> list[Fetch]:
+        """Deal units in order of need, each to the lane with the least under way for its window.
+
+        take: the next unit of at most so many pages, or None.
+        """
+        hands: dict[int, _Hand] = {}
+        order: list[tuple[float, int]] = []
+        for lane in lanes:
+            room = lane.room(self.config, now)
+            if room >= PAGE_BYTES:
+                hands[lane.index] = _Hand(lane, room)
+                order.append((lane.in_flight / lane.window, lane.index))
+        heapq.heapify(order)
+        while order:
+            hand = hands[order[0][1]]
+            unit = take(hand.unit_pages())
+            if unit is None:
+                break
+            hand.add(unit)
+            if hand.bytes >= hand.room or len(hand.ranges) >= RANGES_PER_REQUEST_MAX:
+                heapq.heappop(order)
+            else:
+                load = (hand.lane.in_flight + hand.bytes) / hand.lane.window
+                heapq.heapreplace(order, (load, hand.lane.index))
+        return [self._fetch(hand, cls, now, warm) for hand in hands.values() if hand.ranges]
+
+    def _fetch(self, hand: "_Hand", cls: TrafficClass, now: float, warm: bool) -> Fetch:
+        open_ranges = set(range(len(hand.ranges)))
+        fetch = Fetch(self._next_number, hand.lane, cls, hand.ranges, now, open_ranges, warm=warm)
+        self._next_number += 1
+        prefetch = cls is TrafficClass.PREFETCH
+        hand.lane.asked(hand.bytes, prefetch=prefetch)
+        if warm:
+            self._warming[hand.lane.index] += 1
+        elif prefetch:
+            self.prefetch_bytes_in_flight += hand.bytes
+        return fetch
+
+    def arrived(self, fetch: Fetch, bytes_: int, now: float) -> None:
+        """Bytes of a request are there."""
+        fetch.arrived += bytes_
+        fetch.lane.delivered(self.config, bytes_, now)
+
     def finished(self, fetch: Fetch, delivered: int, now: float) -> None:
-        """The request ended, well or not: its lane is free."""
-        lane = fetch.lane
-        assert lane.busy, lane
-        lane.busy = False
-        lane.delivered(self.config, delivered, now)
-        if lane.prefetch:
+        """The request ended, well or not."""
+        if delivered > fetch.arrived:
+            self.arrived(fetch, delivered - fetch.arrived, now)
+        prefetch = fetch.traffic_class is TrafficClass.PREFETCH
+        fetch.lane.ended(fetch.bytes - fetch.arrived, now, prefetch=prefetch)
+        if fetch.warm:
+            self._warming[fetch.lane.index] -= 1
+        elif prefetch:
             self.prefetch_bytes_in_flight -= fetch.bytes
-            lane.prefetch = False
+
+    def wants(self, lane: Lane, now: float) -> bool:
+        """Whether the lane has room again for something that waits."""
+        return not self.idle and lane.room(self.config, now) > 0
 
     @property
     def idle(self) -> bool:
-        return not self._demand and not self._prefetch
+        return not self._demand and not self._prefetch and self.warm.empty
 
 
-def _cut(obj: CachedObject, first: int, last: int, unit_bytes: int) -> list[FetchedRange]:
-    """Units of at most `unit_bytes` that never cross a block."""
-    unit, block = unit_bytes // PAGE_BYTES, PAGES_PER_BLOCK
-    units = []
-    while first < last:
-        end = min(last, first + unit, (first // block + 1) * block)
-        units.append(FetchedRange(obj, first, end))
-        first = end
-    return units
+class _Hand:
+    """What one lane is dealt in one turn."""
+
+    def __init__(self, lane: Lane, room: int) -> None:
+        self.lane = lane
+        self.room = room
+        self.bytes = 0
+        self.ranges: list[FetchedRange] = []
+
+    def unit_pages(self) -> int:
+        """The next unit: what a slow start carries in the round trip after what is under way.
+
+        A unit is one frame, which is nothing until it is whole: 32 KiB on a new connection, of
+        which the first round trip carries 14.6 kB, came a round trip later than 12 KiB.
+        """
+        under_way = self.lane.in_flight + self.bytes
+        carried = min(int(self.lane.window) + under_way - HEAD_BYTES, BLOCK_BYTES)
+        pages = max(1, carried // PAGE_BYTES)
+        if pages >= ALIGNED_PAGES_MIN:
+            pages = 1 << pages.bit_length() - 1
+        return max(1, min(pages, (self.room - self.bytes) // PAGE_BYTES))
+
+    def add(self, unit: FetchedRange) -> None:
+        self.bytes += unit.length
+        before = self.ranges[-1] if self.ranges else None
+        # A range stays inside one block, so that dropping a block drops whole frames.
+        if before is not None and unit.first % PAGES_PER_BLOCK and before.goes_on_in(unit):
+            before.last = unit.last
+        else:
+            self.ranges.append(unit)
+
+
+def _head(wanted: FetchedRange, last: int, pages: int) -> FetchedRange:
+    """Its first pages, at most so many, up to `last`, not across the bound of a block."""
+    first = wanted.first
+    end = min(last, first + pages, (first // PAGES_PER_BLOCK + 1) * PAGES_PER_BLOCK)
+    return FetchedRange(wanted.obj, first, end, wanted.stored)

@@ -181,6 +181,12 @@ class Stack:
         return self._wan
 
     @property
+    def hub(self) -> Service:
+        """The running hub."""
+        assert self._hub is not None, "the stack is not started"
+        return self._hub
+
+    @property
     def rtt_s(self) -> float:
         """Round trip of the emulated path, in seconds."""
         return self._config.rtt_ms / 1000

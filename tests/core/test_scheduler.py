@@ -1,7 +1,14 @@
 """Who is served first, on which lane, and that nothing is asked for twice."""
 
 from hubspoke.core.cache import PAGES_PER_BLOCK, Cache, CachedObject
-from hubspoke.core.ids import BLOCK_BYTES, ObjectEntry, ObjectName, TrafficClass, Version
+from hubspoke.core.ids import (
+    BLOCK_BYTES,
+    PAGE_BYTES,
+    ObjectEntry,
+    ObjectName,
+    TrafficClass,
+    Version,
+)
 from hubspoke.core.pacing import PacingConfig
 from hubspoke.core.page_codes import FLIGHT, QUEUED
 from hubspoke.core.scheduler import Fetch, Scheduler
@@ -46,7 +53,7 @@ def test_a_demand_takes_over_a_queued_prefetch() -> None:
     demand, _ = s.dispatch(0.0)
     assert [spans(f) for f in demand if f.traffic_class is TrafficClass.DEMAND] == [[(2, 4)]]
     prefetched = [x for f in demand[1:] for x in spans(f)]
-    assert sorted(prefetched) == [(0, 2), (4, 8)]
+    assert sorted(p for a, b in prefetched for p in range(a, b)) == [0, 1, 4, 5, 6, 7]
 
 
 def test_pages_in_flight_are_not_asked_for_again() -> None:
@@ -70,7 +77,7 @@ def test_a_cold_burst_is_dealt_in_small_units_in_order_of_need() -> None:
     s, _, obj = made(lanes=5)
     s.prefetch(obj, 0, PAGES_PER_BLOCK, deadline=0.0)
     fetches, _ = s.dispatch(0.0)
-    assert [f.ranges[0].first for f in fetches] == [0, 8, 16, 24]
+    assert [f.ranges[0].first for f in fetches] == [0, 3, 6, 9]
     assert sum(f.bytes for f in fetches) == BLOCK_BYTES
 
 
@@ -142,5 +149,52 @@ def test_lanes_widen_with_what_they_deliver_and_forget_when_idle() -> None:
     before = f.lane.window
     s.finished(f, f.bytes, 0.1)
     assert f.lane.window == before + f.bytes
-    f.lane.budget(s.config, 10.0)
+    f.lane.room(s.config, 10.0)
     assert f.lane.window == before
+
+
+def test_a_long_demand_is_spread_over_the_lanes_and_not_given_to_one() -> None:
+    s, _, obj = made(lanes=4)
+    s.demand(obj, 0, 32 * PAGES_PER_BLOCK)
+    fetches, _ = s.dispatch(0.0)
+    assert [f.bytes for f in fetches] == [s.config.in_flight_bytes_min] * 4
+    first = fetches[0]
+    s.arrived(first, first.bytes, 0.1)
+    (more,), _ = s.dispatch(0.1)
+    assert more.lane is first.lane
+    assert 0 < more.bytes < 2 * first.lane.window + PAGE_BYTES
+
+
+def test_a_lane_is_topped_up_when_half_is_there() -> None:
+    s, _, obj = made(lanes=1)
+    s.demand(obj, 0, 32 * PAGES_PER_BLOCK)
+    (f,), _ = s.dispatch(0.0)
+    s.arrived(f, f.bytes // 8, 0.1)
+    assert not s.wants(f.lane, 0.1)
+    s.arrived(f, f.bytes // 2, 0.2)
+    assert s.wants(f.lane, 0.2)
+    (more,), _ = s.dispatch(0.2)
+    assert f.lane.requests == 2 and f.lane.in_flight == f.bytes - f.arrived + more.bytes
+    s.finished(f, f.bytes, 0.3)
+    s.finished(more, 0, 0.3)
+    assert f.lane.requests == 0 and f.lane.in_flight == 0
+
+
+def test_a_prefetch_is_not_put_behind_a_demand_on_the_lanes_kept_for_it() -> None:
+    s, _, obj = made()
+    s.demand(obj, 0, 1)
+    (demand,), _ = s.dispatch(0.0)
+    s.prefetch(obj, PAGES_PER_BLOCK, 60 * PAGES_PER_BLOCK, deadline=0.0)
+    fetches, _ = s.dispatch(0.0)
+    assert len(fetches) == 3
+    assert demand.lane not in [f.lane for f in fetches]
+
+
+def test_bytes_that_a_demand_took_over_are_no_longer_queued() -> None:
+    s, _, obj = made()
+    s.prefetch(obj, 0, 64, deadline=0.0)
+    s.demand(obj, 0, 64)
+    for f in s.dispatch(0.0)[0]:
+        s.finished(f, f.bytes, 0.1)
+    s.dispatch(0.1)
+    assert s.prefetch_bytes_queued == 0 and s.idle
