@@ -14,6 +14,7 @@ number of stars (a pattern is matched on the loop that serves reads).
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from hubspoke.core.ids import ObjectName
 from hubspoke.errors import InvalidRequest
@@ -25,8 +26,7 @@ _WILD = re.compile(r"[*?\[]")
 _CLASS = re.compile(r"\[(!|\^)?(\]?[^\]]*)\]")
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Span:
+class Span(NamedTuple):
     """Names to look at: the one named by `start`, or all whose key starts with it."""
 
     bucket: str

@@ -21,7 +21,7 @@ class CacheView(Protocol):
     """What the admin port needs to see of a spoke's cache and its warm jobs."""
 
     async def usage(self, prefix: str, after: str, limit: int) -> dict[str, Any]: ...
-    def start(
+    async def start(
         self,
         action: Literal["warm", "check", "evict"],
         paths: list[str],
@@ -102,7 +102,7 @@ def cache_router(cache: CacheView) -> APIRouter:
     )
     async def start(post: WarmPost) -> Response:
         try:
-            job = cache.start(post.action, post.paths, force=post.force, threads=post.threads)
+            job = await cache.start(post.action, post.paths, force=post.force, threads=post.threads)
         except InvalidRequest as e:
             return _json({"detail": [{"field": "paths", "message": str(e)}]}, 422)
         except Overloaded as e:

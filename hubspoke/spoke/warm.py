@@ -24,7 +24,7 @@ from hubspoke.ports import Clock, NamespaceStore
 from hubspoke.report.report import rfc3339
 from hubspoke.spoke.filler import Filler
 from hubspoke.spoke.follower import Follower
-from hubspoke.spoke.survey import Survey, Tally
+from hubspoke.spoke.survey import MANY_PATHS, Survey, Tally
 from hubspoke.spoke.warm_fetch import JobFailed, WarmFetch, Window
 from hubspoke.spoke.warm_tuning import WarmTuning
 
@@ -54,13 +54,17 @@ class Job:
     ) -> None:
         self.id = f"w{number}"
         self.action = action
-        self.selection = selection
+        self.selection: Selection | None = selection  # until it has ended
+        self.path_count = len(selection.paths)
+        self.paths = selection.paths[:PATHS_SHOWN]
         self.force = force
         self.threads = threads
         self.state: State = "matching"
         self.failure: JobFailed | None = None
         self.tally = Tally()
-        self.of_path = [Tally() for _ in selection.paths]
+        self.of_path = [Tally() for _ in self.paths]
+        self.unmatched: list[str] = []
+        self.unmatched_count = 0
         self.fetched_bytes = 0
         self.freed_bytes = 0
         self.in_use_bytes = 0
@@ -80,6 +84,7 @@ class Job:
 
     def end(self, state: State, now: float) -> None:
         self.state = state
+        self.selection = None  # with 20,000 paths it is 5 MB
         self._ended = now
 
     def allow(self, budget: int | None) -> None:
@@ -112,11 +117,6 @@ class Job:
         """As JSON, without the paths."""
         running = self.action == "warm" and self.active
         left = self.tally.bytes - self.tally.cached_bytes
-        unmatched = [
-            path
-            for path, tally in zip(self.selection.paths, self.of_path, strict=True)
-            if not tally.objects
-        ]
         known = self.state != "matching"
         failure = self.failure
         return {
@@ -133,9 +133,9 @@ class Job:
             "in_use_bytes": self.in_use_bytes,
             "bytes_per_second": self._meter.rate(now) if running else None,
             "eta_seconds": self._meter.eta_s(left, now) if running and known else None,
-            "path_count": len(self.selection.paths),
-            "unmatched_count": len(unmatched) if known else None,
-            "unmatched": unmatched[:PROBLEMS_KEPT] if known else [],
+            "path_count": self.path_count,
+            "unmatched_count": self.unmatched_count if known else None,
+            "unmatched": self.unmatched,
             "problem_count": self.problem_count,
             "problems": [{"object": k, "error": v} for k, v in self.problems.items()],
             "failure": {"code": failure.code, "message": str(failure)} if failure else None,
@@ -143,8 +143,8 @@ class Job:
 
     def paths_document(self) -> list[dict[str, Any]]:
         """How much of each path is local, as of the last look."""
-        pairs = zip(self.selection.paths, self.of_path, strict=True)
-        return [{"path": p, **t.document()} for p, t in list(pairs)[:PATHS_SHOWN]]
+        pairs = zip(self.paths, self.of_path, strict=True)
+        return [{"path": path, **tally.document()} for path, tally in pairs]
 
 
 class WarmJobs:
@@ -187,11 +187,15 @@ class WarmJobs:
             raise HubUnavailable("; ".join(reasons))
         return await self._survey.usage(prefix, after, limit)
 
-    def start(
+    async def start(
         self, action: Action, paths: list[str], *, force: bool = False, threads: int | None = None
     ) -> dict[str, Any]:
-        """A new job; returns its document at once. Raises InvalidRequest, Overloaded."""
-        selection = Selection(paths)
+        """A new job; returns its document before it has begun. Raises InvalidRequest,
+        Overloaded."""
+        if len(paths) > MANY_PATHS:
+            selection = await asyncio.to_thread(Selection, paths)
+        else:
+            selection = Selection(paths)
         if sum(job.active for job in self._jobs.values()) >= self._tuning.jobs_max:
             raise Overloaded(f"{self._tuning.jobs_max} warm jobs are running; wait or cancel one")
         self._number += 1
@@ -276,15 +280,22 @@ class WarmJobs:
             await asyncio.sleep(self._tuning.retry_pause_s)
 
     async def _count(self, job: Job) -> None:
-        tally, of_path = Tally(), [Tally() for _ in job.selection.paths]
+        selection = job.selection
+        assert selection is not None, job.id
+        tally, of_path = Tally(), [Tally() for _ in job.paths]
+        matched = bytearray(job.path_count)
         if job.state == "matching":
             job.tally = tally  # shows how far it is
-        async for record, matching in self._survey.walk(job.selection):
+        async for record, matching in self._survey.walk(selection):
             cached = self._survey.cached_bytes(record)
             tally.add(record.entry.size, cached)
             for index in matching:
-                of_path[index].add(record.entry.size, cached)
+                matched[index] = 1
+                if index < len(of_path):
+                    of_path[index].add(record.entry.size, cached)
         job.tally, job.of_path = tally, of_path
+        job.unmatched_count = matched.count(0)
+        job.unmatched = _unmatched(selection, matched)
 
     async def _warm(self, job: Job) -> None:
         capacity = self._core.cache.capacity
@@ -315,6 +326,7 @@ class WarmJobs:
 
     async def _evict(self, job: Job) -> None:
         cache = self._core.cache
+        assert job.selection is not None, job.id
         async for record, _ in self._survey.walk(job.selection):
             obj = cache.current(record.name)
             if obj is None:
@@ -330,10 +342,19 @@ class WarmJobs:
         await self._count(job)
 
 
+def _unmatched(selection: Selection, matched: bytearray) -> list[str]:
+    """The first paths that mean no object."""
+    found: list[str] = []
+    at = matched.find(0)
+    while at >= 0 and len(found) < PROBLEMS_KEPT:
+        found.append(selection.paths[at])
+        at = matched.find(0, at + 1)
+    return found
+
+
 def _no_match(job: Job) -> str:
-    paths = job.selection.paths
-    more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
-    return f"no object matches {', '.join(map(repr, paths[:3]))}{more}"
+    more = f" and {job.path_count - 3} more" if job.path_count > 3 else ""
+    return f"no object matches {', '.join(map(repr, job.paths[:3]))}{more}"
 
 
 def _incomplete(job: Job, passes: int) -> JobFailed:

@@ -114,8 +114,10 @@ class WarmFetch:
 
     async def run(self) -> None:
         """One pass. Raises JobFailed; when cancelled, its pieces are given up."""
+        selection = self._job.selection
+        assert selection is not None, self._job.id
         try:
-            async for record, _ in self._survey.walk(self._job.selection):
+            async for record, _ in self._survey.walk(selection):
                 if record.entry.size:
                     await self._object(record.name)
             while self._tasks:

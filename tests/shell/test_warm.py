@@ -125,7 +125,7 @@ async def ended(spoke: SpokeService, job_id: str, timeout_s: float = 20.0) -> di
 
 
 async def run(spoke: SpokeService, action: Any, *paths: str, force: bool = False) -> dict[str, Any]:
-    started = spoke.warm.start(action, list(paths), force=force)
+    started = await spoke.warm.start(action, list(paths), force=force)
     return await ended(spoke, started["id"])
 
 
@@ -295,7 +295,7 @@ async def test_cancel_keeps_what_has_arrived_and_stops() -> None:
             await hub.put(f"data/{i:02}", 2 * MIB)
         tuning = replace(TUNING, warm=replace(WARM, window_bytes=4 * MIB))
         async with a_spoke(hub, tuning) as spoke:
-            started = spoke.warm.start("warm", ["data"])
+            started = await spoke.warm.start("warm", ["data"])
             await until(lambda: spoke.core.cache.used >= 6 * MIB)
             document = await spoke.warm.cancel(started["id"])
             assert document is not None and document["state"] == "cancelled"
@@ -316,7 +316,7 @@ async def test_objects_that_change_while_warming_are_warm_in_their_new_version()
             await hub.put(f"data/{i:02}", MIB)
         async with a_spoke(hub) as spoke:
             hub.app.hold.clear()
-            started = spoke.warm.start("warm", ["data"])
+            started = await spoke.warm.start("warm", ["data"])
             await until(lambda: hub.app.asked >= 2)
             changed = {f"data/{i:02}": await hub.put(f"data/{i:02}", MIB, seed=1) for i in (0, 7)}
             changed["data/20"] = await hub.put("data/20", MIB)
@@ -335,7 +335,7 @@ async def test_a_job_outlives_a_hub_that_is_away_and_gives_up_after_its_budget()
             await hub.put(f"data/{i}", MIB)
         async with a_spoke(hub) as spoke:
             hub.app.hold.clear()
-            started = spoke.warm.start("warm", ["data"])
+            started = await spoke.warm.start("warm", ["data"])
             await asyncio.sleep(0.1)
             hub.service.end_feeds()
             hub.app.hold.set()
@@ -358,11 +358,11 @@ async def test_jobs_are_bounded_and_old_ones_forgotten() -> None:
         tuning = replace(TUNING, warm=replace(WARM, jobs_max=2, finished_max=3))
         async with a_spoke(hub, tuning) as spoke:
             hub.app.hold.clear()
-            ids = [spoke.warm.start("warm", ["data"])["id"] for _ in range(2)]
+            ids = [(await spoke.warm.start("warm", ["data"]))["id"] for _ in range(2)]
             with pytest.raises(Overloaded, match="2 warm jobs are running"):
-                spoke.warm.start("check", ["data"])
+                await spoke.warm.start("check", ["data"])
             with pytest.raises(InvalidRequest, match=r"data/\[a"):
-                spoke.warm.start("check", ["data/[a"])
+                await spoke.warm.start("check", ["data/[a"])
             hub.app.hold.set()
             for job_id in ids:
                 await ended(spoke, job_id)
@@ -377,7 +377,7 @@ async def test_one_thread_asks_for_one_piece_at_a_time() -> None:
         for i in range(5):
             await hub.put(f"data/{i}", 10_000)
         async with a_spoke(hub) as spoke:
-            started = spoke.warm.start("warm", ["data"], threads=1)
+            started = await spoke.warm.start("warm", ["data"], threads=1)
             hub.app.hold.clear()
             await asyncio.sleep(0.1)
             assert spoke.warm._window.pieces <= 1 and hub.app.asked <= 1
