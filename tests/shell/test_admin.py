@@ -57,7 +57,7 @@ class FixedCache:
             raise self.refusal
         return {"prefix": prefix, "entries": [], "truncated": False, "next": None, "limit": limit}
 
-    def start(
+    async def start(
         self, action: str, paths: list[str], *, force: bool = False, threads: int | None = None
     ) -> dict[str, Any]:
         if self.refusal is not None:
