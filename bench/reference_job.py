@@ -25,7 +25,8 @@ from hubspoke import __version__
 from hubspoke.errors import ConfigError, HubSpokeError
 from hubspoke.lab.checks import Check, evaluate
 from hubspoke.lab.dataset import DatasetConfig, build_dataset
-from hubspoke.lab.demo import BUCKET, Bars, given_price, interruptible
+from hubspoke.lab.demo import BUCKET, Bars, given_price
+from hubspoke.lab.interrupt import interruptible
 from hubspoke.lab.job import CLIENTS, JobConfig
 from hubspoke.lab.show import picture
 from hubspoke.lab.stack import Stack, WanConfig

@@ -11,16 +11,11 @@ temporary folders are gone when it returns, however it does; the data set stays 
 import json
 import os
 import shutil
-import signal
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import msgspec
@@ -31,6 +26,7 @@ from hubspoke import __version__
 from hubspoke.errors import ConfigError, HubSpokeError
 from hubspoke.lab.checks import evaluate
 from hubspoke.lab.dataset import DatasetIndex, build_dataset
+from hubspoke.lab.interrupt import interruptible
 from hubspoke.lab.job import JobConfig
 from hubspoke.lab.show import picture, whole
 from hubspoke.lab.stack import Stack, WanConfig, WanKind, room_for
@@ -81,33 +77,6 @@ def given_price(text: str | None) -> PriceOverride | None:
         return None if text is None else parse_price(text)
     except ConfigError as e:
         raise ConfigError(f"--price: {e}") from e
-
-
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the block as Ctrl-C does, so that its processes go with it.
-
-    Only the first signal counts: a second Ctrl-C would cut short the ending of the processes,
-    which is bounded anyway.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    interrupted = False
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        nonlocal interrupted
-        if not interrupted:
-            interrupted = True
-            raise KeyboardInterrupt
-
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    kept = {number: signal.signal(number, interrupt) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in kept.items():
-            signal.signal(number, handler)
 
 
 class Bars:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from hubspoke.errors import ConfigError, HubSpokeError
 from hubspoke.lab.dataset import DatasetConfig, build_dataset
+from hubspoke.lab.interrupt import interruptible
 from hubspoke.lab.job import CLIENTS, JobConfig, run_job
 from hubspoke.lab.measure import JobResult, Span
 from hubspoke.lab.orders import ORDERS
@@ -51,29 +52,8 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     a = parser().parse_args(arguments)
     try:
-        if a.build:
-            build_dataset(a.dataset, DatasetConfig())
-        result = run_job(
-            JobConfig(
-                name=a.name,
-                dataset=a.dataset,
-                source=a.source,
-                order=a.order,
-                ranks=a.ranks,
-                per_rank=a.per_rank,
-                workers=a.workers,
-                prefetch_factor=a.prefetch_factor,
-                compute_s=a.compute_ms / 1000,
-                steps=a.steps,
-                seconds_max=a.seconds,
-                seed=a.seed,
-                epoch=a.epoch,
-                read_bytes=a.read_bytes,
-                client=a.client,
-                admin=a.admin,
-                retry_s=a.retry_seconds,
-            )
-        )
+        with interruptible():
+            result = _run(a)
     except KeyboardInterrupt:
         return 130
     except HubSpokeError as e:
@@ -81,6 +61,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2 if isinstance(e, ConfigError) else 1
     print(json.dumps(result.to_json()) if a.json else text(result))
     return 1 if result.wrong_bytes else 0
+
+
+def _run(a: argparse.Namespace) -> JobResult:
+    if a.build:
+        build_dataset(a.dataset, DatasetConfig())
+    return run_job(
+        JobConfig(
+            name=a.name,
+            dataset=a.dataset,
+            source=a.source,
+            order=a.order,
+            ranks=a.ranks,
+            per_rank=a.per_rank,
+            workers=a.workers,
+            prefetch_factor=a.prefetch_factor,
+            compute_s=a.compute_ms / 1000,
+            steps=a.steps,
+            seconds_max=a.seconds,
+            seed=a.seed,
+            epoch=a.epoch,
+            read_bytes=a.read_bytes,
+            client=a.client,
+            admin=a.admin,
+            retry_s=a.retry_seconds,
+        )
+    )
 
 
 def text(result: JobResult) -> str:

@@ -89,7 +89,9 @@ def test_interrupted_demo_leaves_nothing_behind(
 ) -> None:
     temporary = tmp_path / "tmp"
     temporary.mkdir()
-    command = [sys.executable, "-m", "hubspoke", "demo", "--text", str(text)]
+    # As in the background of a script, where a shell ignores SIGINT for it.
+    command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh"]
+    command += [sys.executable, "-m", "hubspoke", "demo", "--text", str(text)]
     command += ["--data", str(tmp_path / "data"), "--out", str(tmp_path / "out")]
     demo = subprocess.Popen(
         command,

@@ -300,16 +300,23 @@ def test_interrupted_job_leaves_no_process(dataset: Path) -> None:
     assert _children() == []
 
 
+# `make test &` in a script starts everything with SIGINT ignored.
+IGNORE_SIGINT = ("sh", "-c", 'trap "" INT; exec "$@"', "sh")
+
+
+@pytest.mark.parametrize("shell", [(), IGNORE_SIGINT], ids=["plain", "background"])
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_workers_end_with_the_job_process(dataset: Path, s3: TinyS3, how: signal.Signals) -> None:
+def test_workers_end_with_the_job_process(
+    dataset: Path, s3: TinyS3, how: signal.Signals, shell: tuple[str, ...]
+) -> None:
     arguments = [str(dataset), "--source", s3.url, "--compute-ms", "200", "--steps", "4"]
-    job = subprocess.Popen([sys.executable, "-m", "hubspoke.lab.job", *arguments])
+    job = subprocess.Popen([*shell, sys.executable, "-m", "hubspoke.lab.job", *arguments])
     try:
         _wait_for(lambda: len(s3.ranges) > 4)
         workers = _children(job.pid)
         assert len(workers) == 8
         job.send_signal(how)
-        assert job.wait(10) != 0
+        assert job.wait(10) == (130 if how == signal.SIGINT else -how)
         _wait_for(lambda: not any(_alive(pid) for pid in workers))
     finally:
         job.kill()
