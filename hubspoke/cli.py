@@ -177,7 +177,10 @@ def status(
         str, typer.Argument(metavar="[URL]", help="A spoke's admin port.")
     ] = SPOKE_ADMIN,
     watch: Annotated[bool, typer.Option("--watch", help="Every second, until Ctrl-C.")] = False,
-    as_json: Json = False,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="One JSON document on stdout; with --watch one on each line."),
+    ] = False,
 ) -> None:
     """A spoke now: hit ratio, streams, WAN rate, lease."""
     from hubspoke.report.source import StatusSource
@@ -185,14 +188,27 @@ def status(
     try:
         source = StatusSource(url)
         if as_json:
-            time.sleep(WATCH_S / 2)
-            _print_json(source.now())
-            return
-        _show_status(source, watch)
+            _print_status(source, watch)
+        else:
+            _show_status(source, watch)
     except HubSpokeError as e:
         _fail("status", e, 1)
     except KeyboardInterrupt:
         return
+    except BrokenPipeError:  # `| head`: who read the lines has what it wanted
+        sys.stdout = None  # or the interpreter flushes it once more at its end, and complains
+
+
+def _print_status(source: Any, watch: bool) -> None:
+    import json
+
+    if not watch:
+        time.sleep(WATCH_S / 2)
+        _print_json(source.now())
+        return
+    while True:
+        time.sleep(WATCH_S)
+        print(json.dumps(source.now()), flush=True)
 
 
 def _show_status(source: Any, watch: bool) -> None:

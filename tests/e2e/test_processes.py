@@ -327,10 +327,31 @@ def test_report_and_status_of_a_running_spoke(a_hub: Running, tmp_path: Path) ->
         assert document["ready"] is True
         assert document["received_bytes_per_second"] is not None
         assert "hit ratio" in hubspoke("status", a_spoke.admin).stdout
+        for typed in (a_spoke.admin + "/v1/report", a_spoke.admin.removeprefix("http://") + "/"):
+            assert hubspoke("report", typed, "--json").returncode == 0, typed
+        line = hubspoke("report", a_spoke.data).stderr
+        assert "answered 40" in line and "expected a spoke's admin port" in line
+        line = hubspoke("status", a_hub.admin).stderr
+        assert "a hub's admin port" in line and line.count("\n") == 1
+        lines = _first_lines(2, "status", a_spoke.admin, "--watch", "--json")
+        assert [json.loads(line)["ready"] for line in lines] == [True, True]
     result = hubspoke("report", str(saved))
     assert result.returncode == 0
     for word in ("Reads", "hit ratio", "WAN", "Money", "--price"):
         assert word in result.stdout
+
+
+def _first_lines(count: int, *arguments: str) -> list[bytes]:
+    """As `| head` takes them: then the pipe is closed, and the command ends without a word."""
+    command = [sys.executable, "-m", "hubspoke", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None and process.stderr is not None
+    with process:
+        lines = [process.stdout.readline() for _ in range(count)]
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+    return lines
 
 
 def test_report_of_nothing_is_one_line(tmp_path: Path) -> None:
