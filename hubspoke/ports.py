@@ -148,8 +148,11 @@ class NamespaceStore(Protocol):
 
     Filling: `reset(Epoch(""), 0)`, `load` ..., `adopt(epoch, sequence)`. Until `adopt` the epoch
     is None, also after a restart: what is there is incomplete. A change with key "" stands for
-    its bucket and only moves the sequence. Errors: StoreUnavailable when it cannot be written;
-    from then on every change is refused until it is opened again.
+    its bucket and only moves the sequence.
+
+    Errors: StoreUnavailable when it cannot be written. A change that was given before that was
+    known stays visible and is written as soon as it can be; later ones are refused until then,
+    except `apply` where a log is kept and `drop_intent`.
     """
 
     @property
@@ -183,6 +186,11 @@ class NamespaceStore(Protocol):
     async def put_intent(self, intent: Intent) -> None: ...
     async def drop_intent(self, intent_id: int) -> None: ...
     def intents(self) -> list[Intent]: ...
+    def trouble(self) -> str | None: ...  # why it cannot be written now
+    async def written(self) -> None:
+        """Wait, however long, until everything given before is durable."""
+        ...
+
     async def close(self) -> None: ...
 
 

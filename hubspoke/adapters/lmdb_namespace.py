@@ -19,11 +19,13 @@ import asyncio
 import logging
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import lmdb
 
+from hubspoke.adapters.lmdb_env import WrongKind, free_name, load_state, open_env
 from hubspoke.adapters.lmdb_records import (
     merge_page,
     number_key,
@@ -33,9 +35,7 @@ from hubspoke.adapters.lmdb_records import (
     pack_record,
     pack_state,
     record_sequence,
-    unpack_buckets,
     unpack_change,
-    unpack_intent,
     unpack_record,
 )
 from hubspoke.adapters.lmdb_tree import NameTree, Txn, decode_name, encode_name
@@ -47,7 +47,6 @@ from hubspoke.ports import Intent, NamespaceRecord
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1
 MAP_BYTES = 1 << 30  # sparse: costs address space only, and grows by doubling
 # One change is about 200 bytes in the log: a million is 200 MB, and at 100 changes a second
 # covers a spoke that was away for nearly three hours.
@@ -76,9 +75,9 @@ class LmdbNamespace:
         try:
             return cls(path, keep_log, log_entries_max, map_bytes)
         except FormatError as e:
-            if keep_log or isinstance(e, _WrongKind):
+            if keep_log or isinstance(e, WrongKind):
                 raise
-            aside = _free_name(path)
+            aside = free_name(path)
             log.warning("replica set aside path=%s to=%s reason=%s", path, aside, e)
             os.rename(path, aside)
             return cls(path, keep_log, log_entries_max, map_bytes)
@@ -87,15 +86,15 @@ class LmdbNamespace:
         self._path = path
         self._keep_log = keep_log
         self._log_entries_max = log_entries_max
-        self._env = _open_env(path, keep_log, map_bytes)
+        self._map_bytes = map_bytes
+        self._env = open_env(path, keep_log, map_bytes)
         try:
-            self._meta = self._env.open_db(b"meta")
-            self._log = self._env.open_db(b"log")
-            self._intents = self._env.open_db(b"intents")
-            self._tree = NameTree(self._env, self._meta)
+            self._open_tables()
             self._load_state()
         except lmdb.Error as e:
             self._env.close()
+            if isinstance(e, lmdb.DiskError):  # says nothing about what the folder holds
+                raise StoreUnavailable(f"namespace in {path}: {e}") from e
             raise FormatError(f"namespace in {path}: {e}") from e
         except BaseException:
             self._env.close()
@@ -106,37 +105,38 @@ class LmdbNamespace:
         self._tail: deque[tuple[int, Change]] = deque()  # changes that are not committed yet
         self._emptied_by = 0  # number of a reset that is not committed yet: the base is hidden
         self._writer = LmdbWriter(
-            self._env, finish=self._finish_group, committed=self._committed, what=str(path)
+            self._env,
+            finish=self._finish_group,
+            committed=self._committed,
+            reopen=self._reopen,
+            what=str(path),
         )
 
+    def _open_tables(self) -> None:
+        self._meta = self._env.open_db(b"meta")
+        self._log = self._env.open_db(b"log")
+        self._intents = self._env.open_db(b"intents")
+        self._tree = NameTree(self._env, self._meta)
+
+    def _reopen(self) -> lmdb.Environment:
+        """In the writer's thread, with `remap` held. Raises FormatError, StoreUnavailable."""
+        with suppress(lmdb.Error):
+            self._map_bytes = self._env.info()["map_size"]
+        self._env.close()
+        self._env = open_env(self._path, self._keep_log, self._map_bytes)
+        try:
+            self._open_tables()
+        except lmdb.Error as e:
+            raise StoreUnavailable(f"namespace in {self._path}: {e}") from e
+        log.info("opened again path=%s", self._path)
+        return self._env
+
     def _load_state(self) -> None:
-        kind = "hub" if self._keep_log else "replica"
         with self._env.begin(write=True) as txn:
-            found = txn.get(b"format", db=self._meta)
-            if found is None:
-                txn.put(b"format", str(FORMAT).encode(), db=self._meta)
-                txn.put(b"kind", kind.encode(), db=self._meta)
-            elif found != str(FORMAT).encode():
-                raise FormatError(
-                    f"namespace in {self._path}: format {found!r}, this version knows {FORMAT}"
-                )
-            elif txn.get(b"kind", db=self._meta) != kind.encode():
-                other = (txn.get(b"kind", default=b"?", db=self._meta) or b"").decode()
-                raise _WrongKind(f"{self._path} holds the state of a {other}, not of a {kind}")
-            epoch = txn.get(b"epoch", default=b"", db=self._meta)
-            self._epoch = Epoch(epoch.decode()) if epoch else None
-            self._sequence = int(txn.get(b"sequence", default=b"0", db=self._meta))
-            self._count = int(txn.get(b"count", default=b"0", db=self._meta))
-            buckets = txn.get(b"buckets", default=b"\x90", db=self._meta)
-            self._buckets = unpack_buckets(buckets)
-            self._intent_map = {
-                int.from_bytes(k, "big"): unpack_intent(k, v) for k, v in txn.cursor(self._intents)
-            }
-            self._facts = {
-                k[5:].decode(): v.decode()
-                for k, v in txn.cursor(self._meta)
-                if k.startswith(b"fact:")
-            }
+            kept = load_state(txn, self._meta, self._intents, self._path, self._keep_log)
+        self._epoch, self._sequence = kept.epoch, kept.sequence
+        self._count, self._buckets = kept.count, kept.buckets
+        self._intent_map, self._facts = kept.intents, kept.facts
 
     # Reading -----------------------------------------------------------------------------------
 
@@ -168,7 +168,7 @@ class LmdbNamespace:
             return held[1]
         if self._emptied_by:
             return None
-        with self._writer.remap, self._env.begin() as txn:
+        with self._reading() as txn:
             value = self._tree.get(txn, full)
         return None if value is None else unpack_record(name, value)
 
@@ -190,7 +190,7 @@ class LmdbNamespace:
         )
         if self._emptied_by:
             return [record for _, record in fresh if record is not None][:limit]
-        with self._writer.remap, self._env.begin() as txn:
+        with self._reading() as txn:
             stored = self._tree.walk(txn, low, start)
             if not fresh:
                 return [
@@ -206,7 +206,7 @@ class LmdbNamespace:
             return None
         changes: list[Change] = []
         if not self._emptied_by:
-            with self._writer.remap, self._env.begin() as txn:
+            with self._reading() as txn:
                 cursor = txn.cursor(self._log)
                 if cursor.set_range(number_key(sequence + 1)):
                     for _, value in zip(range(limit), cursor.iternext(keys=False), strict=False):
@@ -235,6 +235,8 @@ class LmdbNamespace:
         )
 
         def write(txn: Txn) -> None:
+            if int(txn.get(b"sequence", default=b"0", db=self._meta)) >= at:
+                return  # repeated, and the first time came about all the same
             gained = 0
             for full, value in packed:
                 if value is None:
@@ -248,7 +250,8 @@ class LmdbNamespace:
             self._bump(txn, gained)
             txn.put(b"sequence", str(at).encode(), db=self._meta)
 
-        number, done = self._writer.submit(write)
+        # The hub's store is ahead of its log already: the log must take it.
+        number, done = self._writer.submit(write, must=self._keep_log)
         self._sequence = at
         for (full, _), c in zip(packed, kept, strict=True):
             record = NamespaceRecord(c.name, c.entry, c.sequence) if c.entry is not None else None
@@ -300,25 +303,47 @@ class LmdbNamespace:
             txn.put(b"epoch", epoch.encode(), db=self._meta)
             txn.put(b"sequence", str(sequence).encode(), db=self._meta)
 
+        done = self._submit(write)
         self._epoch, self._sequence = epoch, int(sequence)
-        await self._submit(write)
+        await done
 
     async def set_buckets(self, buckets: Sequence[str]) -> None:
-        self._buckets = sorted(buckets)
-        await self._put_meta(b"buckets", pack_buckets(self._buckets))
+        names = sorted(buckets)
+        done = self._put_meta(b"buckets", pack_buckets(names))
+        self._buckets = names
+        await done
 
     async def put_fact(self, key: str, value: str) -> None:
+        done = self._put_meta(b"fact:" + key.encode(), value.encode())
         self._facts[key] = value
-        await self._put_meta(b"fact:" + key.encode(), value.encode())
+        await done
 
     async def put_intent(self, intent: Intent) -> None:
-        self._intent_map[intent.intent_id] = intent
         key, value = number_key(intent.intent_id), pack_intent(intent)
-        await self._submit(lambda txn: txn.put(key, value, db=self._intents))
+        done = self._submit(lambda txn: txn.put(key, value, db=self._intents))
+        self._intent_map[intent.intent_id] = intent
+        try:
+            await done
+        except StoreUnavailable:
+            # It will be written yet, and stands for a change that nobody goes on with.
+            self._drop_intent(intent.intent_id)
+            raise
 
     async def drop_intent(self, intent_id: int) -> None:
+        await self._drop_intent(intent_id)
+
+    def _drop_intent(self, intent_id: int) -> asyncio.Future[None]:
         self._intent_map.pop(intent_id, None)
-        await self._submit(lambda txn: txn.delete(number_key(intent_id), db=self._intents))
+        key = number_key(intent_id)
+        return self._writer.submit(
+            lambda txn: txn.delete(key, db=self._intents), must=True, patient=True
+        )[1]
+
+    def trouble(self) -> str | None:
+        return self._writer.trouble
+
+    async def written(self) -> None:
+        await self._writer.submit(lambda _: None, must=True, patient=True)[1]
 
     async def close(self) -> None:
         """Commit what is queued and release the environment."""
@@ -327,11 +352,20 @@ class LmdbNamespace:
 
     # Inside ------------------------------------------------------------------------------------
 
+    @contextmanager
+    def _reading(self) -> Iterator[Txn]:
+        """Raises StoreUnavailable while the environment is lost and not yet opened again."""
+        try:
+            with self._writer.remap, self._env.begin() as txn:
+                yield txn
+        except lmdb.Error as e:
+            raise StoreUnavailable(f"namespace in {self._path}: {e}") from e
+
     def _submit(self, write: Write) -> asyncio.Future[None]:
         return self._writer.submit(write)[1]
 
-    async def _put_meta(self, key: bytes, value: bytes) -> None:
-        await self._submit(lambda txn: txn.put(key, value, db=self._meta))
+    def _put_meta(self, key: bytes, value: bytes) -> asyncio.Future[None]:
+        return self._submit(lambda txn: txn.put(key, value, db=self._meta))
 
     def _is_news(self, change: Change) -> bool:
         """Only a replica can hold a record newer than the log it replays (fuzzy snapshot)."""
@@ -364,32 +398,3 @@ class LmdbNamespace:
             self._emptied_by = 0
         with self._writer.remap, self._env.begin() as txn:
             self._count = int(txn.get(b"count", default=b"0", db=self._meta))
-
-
-class _WrongKind(FormatError):
-    """The state of a hub where a replica was expected, or the other way round: not ours to drop."""
-
-
-def _open_env(path: Path, keep_log: bool, map_bytes: int) -> lmdb.Environment:
-    what = f"namespace in {path}"
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        return lmdb.open(
-            str(path),
-            map_size=map_bytes,
-            max_dbs=8,
-            metasync=keep_log,
-            meminit=False,
-            max_readers=16,
-        )
-    except (lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.CorruptedError) as e:
-        raise FormatError(f"{what}: not an LMDB environment this version can read: {e}") from e
-    except (lmdb.Error, OSError) as e:
-        raise StoreUnavailable(f"{what}: {e}") from e
-
-
-def _free_name(path: Path) -> Path:
-    number = 1
-    while path.with_name(f"{path.name}.set-aside-{number}").exists():
-        number += 1
-    return path.with_name(f"{path.name}.set-aside-{number}")

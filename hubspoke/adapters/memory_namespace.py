@@ -110,6 +110,12 @@ class MemoryNamespace:
     async def drop_intent(self, intent_id: int) -> None:
         self._intents.pop(intent_id, None)
 
+    def trouble(self) -> str | None:
+        return None
+
+    async def written(self) -> None:
+        pass
+
     async def close(self) -> None:
         pass
 

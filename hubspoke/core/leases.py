@@ -237,6 +237,10 @@ class SpokeLease:
         """Revocations in force here: no read of their names is answered under the lease."""
         return list(self._revoked)
 
+    def lose(self) -> None:
+        """Give every lease up before it ends; until when the replica was current stays known."""
+        self._held.clear()
+
     def forget(self) -> None:
         """Another epoch: leases and revocations of the old one say nothing about the new."""
         self._held.clear()

@@ -55,6 +55,7 @@ class HubView(Protocol):
 
     def facts(self) -> HubFacts: ...
     def ready(self) -> list[str]: ...  # reasons why not
+    def limits(self) -> list[str]: ...  # what it cannot do while it serves
 
 
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
@@ -80,8 +81,11 @@ def _json(document: Any, status: int = 200) -> Response:
     return Response(body, status, media_type="application/json")
 
 
-def _readiness(reasons: list[str]) -> Response:
-    return _json({"ready": not reasons, "reasons": reasons}, 503 if reasons else 200)
+def _readiness(reasons: list[str], limits: list[str] | None = None) -> Response:
+    """limits: told too, but 200 all the same, or a probe would take the whole hub from its spokes
+    because nothing can be written."""
+    document = {"ready": not reasons, "reasons": [*reasons, *(limits or [])]}
+    return _json(document, 503 if reasons else 200)
 
 
 def _invalid(request: Request, error: Exception) -> Response:
@@ -201,7 +205,7 @@ def hub_admin_app(hub: HubView) -> FastAPI:
 
     @app.get("/readyz", summary="Serving, or the reasons why not", responses=dict(_READYZ))
     async def readyz() -> Response:
-        return _readiness(hub.ready())
+        return _readiness(hub.ready(), hub.limits())
 
     @app.get("/metrics", summary="For Prometheus", responses=dict(_METRICS))
     async def metrics() -> Response:

@@ -4,7 +4,8 @@
 
 A change belongs to the hub, not to the request that asked for it: once begun it runs to its end,
 also when the client goes away. When the store's answer is not known (an error, a timeout), a HEAD
-tells what became of it; until it has, the name stays closed to readers and changes.
+tells what became of it; until it has, the name stays closed to readers and changes. So it does
+while a change that the store has cannot be written to the log; new changes are refused then.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from hubspoke.core.hub import (
     Withdraw,
     differs,
 )
-from hubspoke.core.ids import ObjectEntry, ObjectName
+from hubspoke.core.ids import LogSequence, ObjectEntry, ObjectName
 from hubspoke.core.namespace import PageSpan
 from hubspoke.errors import DeadlineExceeded, HubSpokeError, StoreUnavailable
 from hubspoke.hub.feed import Feeds
@@ -78,9 +79,9 @@ class Changes:
         self._proceeding: dict[int, asyncio.Future[None]] = {}
         self._readers: dict[ObjectName, asyncio.Event] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._later: set[asyncio.Task[Any]] = set()  # what waits for the log, and keeps nobody
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
-        self.failed: str | None = None  # why the log takes no more changes
 
     async def run(self, work: Work) -> ObjectEntry | None:
         """Returns the entry the name has now; raises what `check` and `act` raise, Overloaded,
@@ -112,12 +113,17 @@ class Changes:
                     self._feeds.tell(effect)
         self._arm()
 
+    def need_log(self, what: object) -> None:
+        """Raises StoreUnavailable while the log cannot be written, whatever the store could do."""
+        if (why := self._namespace.trouble()) is not None:
+            raise StoreUnavailable(f"{what}: the hub's log cannot be written: {why}")
+
     async def close(self) -> None:
         """Let changes that have begun run to their end; settling is left to the next start."""
         self._closing = True
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=self._tuning.change_wait_s)
-        left = set(self._tasks)
+        left = self._tasks | self._later
         for task in left:
             task.cancel()
         if left:
@@ -125,14 +131,17 @@ class Changes:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _spawn(self, work: Coroutine[Any, Any, ObjectEntry | None]) -> asyncio.Task[Any]:
+    def _spawn(
+        self, work: Coroutine[Any, Any, ObjectEntry | None], *, later: bool = False
+    ) -> asyncio.Task[Any]:
         task = asyncio.create_task(work)
-        self._tasks.add(task)
+        (self._later if later else self._tasks).add(task)
         task.add_done_callback(self._ended)
         return task
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
+        self._later.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.debug("change ended error=%r", task.exception())
 
@@ -146,6 +155,7 @@ class Changes:
         record = namespace.get(work.name)
         known = record.entry if record is not None else None
         try:
+            self.need_log(work.name)
             if not await work.check(known):
                 self.execute(core.leave(change_id))
                 return known
@@ -190,19 +200,22 @@ class Changes:
         change = self._core.completed(change_id, entry)
         try:
             await self._namespace.apply([change])
-        except StoreUnavailable as e:
-            # The store is ahead of the log and the log takes no more: nothing but a new start,
-            # which settles the intent, can make this good.
-            self.failed = str(e)
-            log.error("change not appended name=%s error=%s", work.name, e)
+        except StoreUnavailable:
+            # The store is ahead of the log, which takes the change as soon as it can.
+            self._spawn(self._once_written(change_id, work, change.sequence), later=True)
             raise
+        self._logged(change_id, work, change.sequence)
+
+    async def _once_written(self, change_id: int, work: Work, sequence: LogSequence) -> None:
+        await self._namespace.written()
+        log.info("change logged late name=%s sequence=%d", work.name, sequence)
+        self._logged(change_id, work, sequence)
+
+    def _logged(self, change_id: int, work: Work, sequence: LogSequence) -> None:
         if work.intent:
             # Not awaited: one that survives a crash is settled at start and found done.
-            self._spawn(self._drop_intent(change_id))
-        self.execute(self._core.durable(change.sequence))
-
-    async def _drop_intent(self, change_id: int) -> None:
-        await self._namespace.drop_intent(change_id)
+            self._spawn(self._namespace.drop_intent(change_id), later=True)
+        self.execute(self._core.durable(sequence))
 
     async def _settle(self, change_id: int, work: Work, known: ObjectEntry | None) -> None:
         """Ask the store what became of a change whose outcome is not known."""

@@ -136,9 +136,14 @@ class HubService(HubWrites):
         if self._not_ready:
             seen = self.progress.objects
             return [f"{self._not_ready} ({seen} objects seen)" if seen else self._not_ready]
-        if self._changes.failed is not None:
-            return [f"the log takes no more changes: {self._changes.failed}"]
         return []
+
+    def limits(self) -> list[str]:
+        """What it cannot do while it serves, and why."""
+        why = self._namespace.trouble()
+        if why is None or self._not_ready:
+            return []
+        return [f"writes are impossible, the log cannot be written: {why}"]
 
     def facts(self) -> HubFacts:
         serving = not self._not_ready
@@ -294,22 +299,29 @@ class HubService(HubWrites):
     # Spokes ------------------------------------------------------------------------------------
 
     async def lease(self, request: wire.LeaseRequest) -> wire.LeaseReply:
-        """Grant, renew or refuse. Raises StoreUnavailable when the log cannot be written."""
+        """Grant, renew or refuse. Raises StoreUnavailable when the log cannot be written and no
+        lease was ever granted under it."""
         self._serving("lease")
         epoch = self._core.epoch
         if request.epoch != epoch:
             reason = f"epoch {request.epoch or 'none'} at the spoke, {epoch} at the hub"
             return wire.LeaseReply(epoch, 0.0, self._core.published, [], reason)
-        term_s = self._tuning.lease.term_for(request.rtt_s)
+        rtt_s = request.rtt_s
+        term_s = self._tuning.lease.term_for(rtt_s)
         if term_s > self._noted_term_s:
             # A restarted hub must know how long to wait before its first change.
-            await self._namespace.put_fact(LEASE_TERM_FACT, repr(term_s))
-            self._noted_term_s = max(term_s, self._noted_term_s)
+            try:
+                await self._namespace.put_fact(LEASE_TERM_FACT, repr(term_s))
+                self._noted_term_s = max(term_s, self._noted_term_s)
+            except StoreUnavailable:
+                if self._noted_term_s < self._tuning.lease.term_for(0.0):
+                    raise
+                rtt_s = 0.0  # no longer a lease than is noted, however far the spoke is
         grant, required, effects = self._core.lease(
             now=self._clock.now(),
             spoke=request.spoke,
             acked=request.acked,
-            rtt_s=request.rtt_s,
+            rtt_s=rtt_s,
         )
         reply = wire.LeaseReply(
             epoch, grant.term_s, required, revocations(grant.revocations), grant.reason,

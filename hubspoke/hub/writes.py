@@ -46,6 +46,7 @@ class HubWrites:
         """if_match: ETag without quotes, "*" for any. Raises PreconditionFailed, InvalidKey,
         NoSuchBucket, DeadlineExceeded, StoreUnavailable, and what `chunks` raises."""
         self._begin("put", name)
+        self._changes.need_log(name)  # before a long upload is received in vain
         record = self._namespace.get(name)
         # Early, to spare a long upload; what counts is the check when the name is ours.
         _check(name, record.entry if record else None, if_match, if_none_match)
@@ -61,6 +62,7 @@ class HubWrites:
         self, source: Resolved, name: ObjectName, headers: dict[str, str]
     ) -> ObjectEntry:
         self._begin("copy", name)
+        self._changes.need_log(name)
         staged = await self._store.stage_copy(source.name, source.entry.version, name, headers)
         return await self._complete(staged)
 

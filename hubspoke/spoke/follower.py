@@ -5,7 +5,8 @@
 
 Answers, at once and from memory, whether a name may be read now. It must never let the replica
 move backwards, acknowledge a revocation that does not hold back reads yet, count a lease from
-the arrival of its reply, or take a hub that does not answer for one that says "deleted".
+the arrival of its reply, or take a hub that does not answer for one that says "deleted". While
+the replica cannot be written it has no lease and takes nothing from the hub.
 """
 
 import asyncio
@@ -18,7 +19,13 @@ from hubspoke import wire
 from hubspoke.core.ids import Change, Epoch, LogSequence, ObjectName
 from hubspoke.core.leases import LeaseState, SpokeLease
 from hubspoke.core.namespace import PageSpan, accept, bucket_name
-from hubspoke.errors import DeadlineExceeded, FormatError, HubSpokeError, HubUnavailable
+from hubspoke.errors import (
+    DeadlineExceeded,
+    FormatError,
+    HubSpokeError,
+    HubUnavailable,
+    StoreUnavailable,
+)
 from hubspoke.ports import Clock, HubLink, NamespaceRecord, NamespaceStore
 from hubspoke.spoke.renewal import CURRENT_FACT, FollowerTuning, LeaseRenewal, revoked_name
 
@@ -67,6 +74,7 @@ class Follower:
         self._loading: tuple[int, int] | None = None  # loaded, of
         self._down: tuple[float, str] | None = (clock.now(), "not connected yet")
         self._feeding = False
+        self._stuck: str | None = None  # why the replica cannot be written
 
     async def start(self) -> None:
         """Begin to follow; returns at once, also when the hub cannot be reached."""
@@ -136,6 +144,12 @@ class Follower:
             raise HubUnavailable(f"{name}: {refusal}; {self._why_down()}")
         return age
 
+    def absent(self, name: ObjectName) -> None:
+        """An admitted name is not in the replica: may that be told? Raises HubUnavailable while
+        the replica stands still although its hub goes on."""
+        if self._stuck is not None:
+            raise HubUnavailable(f"{name}: not in the replica; {self._why_down()}")
+
     def current(self, name: ObjectName) -> bool:
         """Whether the replica's entry may be answered at once: under a valid lease, not revoked."""
         if not self.complete() or self._lease.is_revoked(name):
@@ -169,7 +183,7 @@ class Follower:
         """Reasons why answers are not fresh; empty under a valid lease."""
         if self.lease_state() == "valid":
             return []
-        reasons = [self._why_down()] if self._down is not None else []
+        reasons = [self._why_down()] if self._down or self._stuck else []
         if self._loading is not None:
             loaded, of = self._loading
             reasons.append(f"snapshot {100 * loaded // max(of, 1)} % loaded")
@@ -190,24 +204,39 @@ class Follower:
         while True:
             reached = False
             try:
+                await self._replica_writable()
                 if self._namespace.epoch is None or self._resync:
                     await self._load_snapshot()
                 async for message in self._link.feed(self._namespace.epoch or "", self.sequence):
                     reached = True
                     await self._take(message)
-                    if self._resync:
+                    if self._resync or self._namespace.trouble() is not None:
                         break
                 else:
                     self._went_down("the hub ended the feed")
             except HubSpokeError as e:
                 self._loading = None
-                self._went_down(str(e))
+                if not isinstance(e, StoreUnavailable):  # the replica: the next round looks
+                    self._went_down(str(e))
             self._feeding = False
             self._advance()  # from now on it falls behind
             pause = self._tuning.backoff_s if reached else pause
             if not self._resync or not reached:
                 await asyncio.sleep(pause * self._rng.uniform(0.5, 1.0))
                 pause = min(pause * 2, self._tuning.backoff_max_s)
+
+    async def _replica_writable(self) -> None:
+        """Wait until the replica can be written, without a lease that it could not live up to."""
+        if (why := self._namespace.trouble()) is None:
+            return
+        if why != self._stuck:
+            log.warning("following waits sequence=%d reason=%s", self.sequence, why)
+        self._stuck = why
+        self._lease.lose()
+        self._advance()
+        await self._namespace.written()
+        self._stuck = None
+        log.info("following goes on sequence=%d", self.sequence)
 
     async def _load_snapshot(self) -> None:
         start: wire.SnapshotStart | None = None
@@ -281,7 +310,12 @@ class Follower:
         if message.buckets is not None:
             await self._namespace.set_buckets(message.buckets)
         if accepted.changes:
-            await self._namespace.apply(accepted.changes)
+            try:
+                await self._namespace.apply(accepted.changes)
+            except StoreUnavailable:
+                if self.sequence < accepted.changes[-1].sequence:
+                    raise
+                # Taken all the same, only not durable yet: it must be told like any other.
             self._heard(accepted.changes[-1].sequence)
         if accepted.gap:
             raise FormatError(
@@ -351,6 +385,8 @@ class Follower:
             self._down = (self._down[0], reason)
 
     def _why_down(self) -> str:
+        if self._stuck is not None:
+            return f"the replica cannot be written: {self._stuck}"
         if self._down is None:
             return "waiting for a lease"
         since, reason = self._down

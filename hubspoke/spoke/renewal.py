@@ -8,13 +8,14 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from hubspoke import wire
 from hubspoke.core.ids import LogSequence, ObjectName
 from hubspoke.core.leases import Grant, LeaseConfig, SpokeLease
 from hubspoke.core.policy import PartitionPolicy
-from hubspoke.errors import HubSpokeError
+from hubspoke.errors import HubSpokeError, StoreUnavailable
 from hubspoke.ports import Clock, HubLink, NamespaceStore
 
 log = logging.getLogger(__name__)
@@ -84,7 +85,9 @@ class LeaseRenewal:
                 await asyncio.wait(self._rounds, return_when=asyncio.FIRST_COMPLETED)
                 continue
             self._kick.clear()
-            if self._namespace.epoch is not None:
+            # A replica that cannot be written falls behind: it must not hold a lease, for which
+            # every change at the hub would wait.
+            if self._namespace.epoch is not None and self._namespace.trouble() is None:
                 task = asyncio.create_task(self._round())
                 self._rounds.add(task)
                 task.add_done_callback(self._round_ended)
@@ -115,6 +118,8 @@ class LeaseRenewal:
         except HubSpokeError as e:
             self._down(str(e))
             return
+        if self._namespace.trouble() is not None:
+            return
         now = self._clock.now()
         if self.rtt_s is None or now - sent_at < self.rtt_s:
             self.rtt_s = now - sent_at
@@ -143,7 +148,8 @@ class LeaseRenewal:
             return
         if self._lease.state(now=now, applied=self._namespace.sequence) == "valid":
             self._noted_current_at = now
-            await self._namespace.put_fact(CURRENT_FACT, str(self._clock.unix_ns()))
+            with suppress(StoreUnavailable):  # the namespace has said so, and the follower waits
+                await self._namespace.put_fact(CURRENT_FACT, str(self._clock.unix_ns()))
 
 
 def revoked_name(r: wire.Revocation) -> ObjectName:

@@ -9,15 +9,19 @@ import textwrap
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
+import lmdb
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hubspoke.adapters.lmdb_namespace import LmdbNamespace
+from hubspoke.adapters.lmdb_writer import Write
 from hubspoke.adapters.memory_namespace import MemoryNamespace
 from hubspoke.core.ids import Change, Epoch, LogSequence, ObjectEntry, ObjectName, Version
 from hubspoke.errors import FormatError, StoreUnavailable
 from hubspoke.ports import Intent, NamespaceRecord, NamespaceStore, Staged
+from tests.full_disk import Disk
+from tests.hub_bench import until
 
 LONG = "x" * 495
 HOSTILE = [
@@ -406,13 +410,109 @@ async def test_a_failed_write_is_reported_to_every_later_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(_: object) -> None:
-        raise OSError("disk is gone")
+        raise ValueError("a bug")
 
     store = LmdbNamespace.open(tmp_path / "ns", keep_log=True)
     await store.reset(Epoch("e"), LogSequence(0))
     _, failing = store._writer.submit(broken)
-    with pytest.raises(StoreUnavailable, match="disk is gone"):
+    with pytest.raises(StoreUnavailable, match="a bug"):
         await failing
     with pytest.raises(StoreUnavailable, match="earlier write failed"):
         await store.apply([put(1, "a")])
     await store.close()
+
+
+@pytest.mark.parametrize("keep_log", [True, False])
+@pytest.mark.parametrize("error", [lmdb.DiskError("mdb_txn_commit: No space left"), OSError(5)])
+async def test_a_full_disk_delays_changes_and_loses_none(
+    tmp_path: Path, error: Exception, keep_log: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = LmdbNamespace.open(tmp_path / "ns", keep_log=keep_log)
+    await store.reset(Epoch("e"), LogSequence(0))
+    disk = Disk(store)
+    disk.error = error
+    with pytest.raises(StoreUnavailable, match="cannot be written"):
+        await store.apply([put(1, "a")])
+    assert store.get(put(1, "a").name) is not None  # visible, only not durable
+    assert store.trouble()
+    with pytest.raises(StoreUnavailable, match="cannot be written"):
+        await store.put_intent(Intent(7, put(1, "a").name, None, None))
+    assert store.intents() == []
+    if keep_log:  # the store is ahead of it
+        with pytest.raises(StoreUnavailable, match="cannot be written"):
+            await store.apply([put(2, "b")])
+    else:
+        with pytest.raises(StoreUnavailable, match="cannot be written"):
+            await store.apply([put(2, "b")])
+        assert store.sequence == 1
+    await until(lambda: disk.attempts >= 2, "another attempt")
+    disk.error = None
+    await store.written()
+    assert store.trouble() is None
+    last = 2 if keep_log else 1
+    await store.apply([put(last + 1, "c")])
+    await store.close()
+    assert caplog.text.count("cannot be written") == 1
+    again = LmdbNamespace.open(tmp_path / "ns", keep_log=keep_log)
+    assert (again.sequence, len(again)) == (last + 1, last + 1)
+    await again.close()
+
+
+async def test_an_environment_that_panics_is_opened_again(tmp_path: Path) -> None:
+    store = LmdbNamespace.open(tmp_path / "ns", keep_log=True)
+    await store.reset(Epoch("e"), LogSequence(0))
+    former = store._env
+    panics = iter([lmdb.PanicError("mdb_txn_begin: fatal")])
+
+    def panic(_: object) -> None:
+        for error in panics:
+            raise error
+
+    with pytest.raises(StoreUnavailable, match="fatal"):
+        await store._writer.submit(panic)[1]
+    await store.written()
+    assert store._env is not former
+    await store.apply([put(1, "a")])
+    assert store.get(put(1, "a").name) is not None
+    await store.close()
+
+
+async def test_a_change_that_came_about_all_the_same_is_not_made_twice(tmp_path: Path) -> None:
+    store = LmdbNamespace.open(tmp_path / "ns", keep_log=True)
+    await store.reset(Epoch("e"), LogSequence(0))
+    writer = store._writer
+    commit = writer._commit
+
+    def commit_and_fail(writes: list[Write]) -> None:
+        writer._commit = commit  # type: ignore[method-assign]
+        commit(writes)
+        raise lmdb.DiskError("mdb_txn_commit: Input/output error")
+
+    writer._commit = commit_and_fail  # type: ignore[method-assign]
+    with pytest.raises(StoreUnavailable, match="Input/output"):
+        await store.apply([put(1, "a")])
+    await store.written()
+    await store.apply([put(2, "b")])
+    assert len(store) == 2
+    assert store.changes_after(LogSequence(0), 9) == [put(1, "a"), put(2, "b")]
+    await store.close()
+
+
+async def test_a_namespace_whose_disk_stays_full_closes_and_keeps_what_it_had(
+    tmp_path: Path,
+) -> None:
+    store = LmdbNamespace.open(tmp_path / "ns", keep_log=True)
+    await store.reset(Epoch("e"), LogSequence(0))
+    disk = Disk(store)
+    disk.error = OSError(28, "No space left on device")
+    with pytest.raises(StoreUnavailable, match="No space left"):
+        await store.apply([put(1, "a")])
+    waiting = asyncio.create_task(store.written())
+    await asyncio.sleep(0)
+    async with asyncio.timeout(10):
+        await store.close()
+    with pytest.raises(StoreUnavailable, match="No space left"):
+        await waiting
+    again = LmdbNamespace.open(tmp_path / "ns", keep_log=True)
+    assert again.sequence == 0
+    await again.close()

@@ -98,15 +98,19 @@ class FixedSpoke:
 
 class FixedHub:
     reasons: list[str]
+    limited: list[str]
 
     def __init__(self) -> None:
-        self.reasons = []
+        self.reasons, self.limited = [], []
 
     def facts(self) -> HubFacts:
         return HubFacts("us-east-2", "e1", 7, 3, ["spoke-1"], {"GetObject": 5}, 100, 200)
 
     def ready(self) -> list[str]:
         return self.reasons
+
+    def limits(self) -> list[str]:
+        return self.limited
 
 
 class Client:
@@ -367,6 +371,14 @@ async def test_the_hubs_port_shows_what_it_serves() -> None:
         text = (await client.get("/metrics"))[1]
         assert 'hubspoke_hub_requests_total{operation="GetObject"} 5.0' in text.splitlines()
         assert "hubspoke_ready 0.0" in text.splitlines()
+
+
+async def test_a_hub_that_cannot_write_stays_ready_and_says_so() -> None:
+    hub = FixedHub()
+    async for client in serve(hub_admin_app(hub)):
+        hub.limited = ["writes are impossible, the log cannot be written: No space left on device"]
+        told = {"ready": True, "reasons": hub.limited}
+        assert await client.get("/readyz") == (200, told)
 
 
 async def test_docs_are_local_files(client: Client) -> None:
