@@ -87,6 +87,13 @@ def _cache_size(value: Any) -> int:
     return size
 
 
+def _dwpd(value: Any) -> float:
+    rating = float(value)
+    if not 0 < rating <= 1_000:
+        raise ValueError
+    return rating
+
+
 def _endpoint(value: Any) -> Endpoint:
     match = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([^:\s/]+)):(\d{1,5})", str(value))
     if match is None or int(match[3]) > 65535:
@@ -245,6 +252,9 @@ class SpokeConfig(_Config):
         *_checked(_rules, "PREFIX=strict or PREFIX=bounded:SECONDS"),
     ] = ()
     prefetch: Annotated[bool, *_ON_OFF] = True
+    cache_dwpd: Annotated[
+        float | None, *_checked(_dwpd, "full drive writes per day the cache's drives stand, as 0.3")
+    ] = None
     price: Annotated[
         PriceOverride | None,
         *_checked(_price, "USD per GB, such as 0.02, or HUB-TO-SPOKE/SPOKE-TO-HUB, 0.02/0.05"),

@@ -32,6 +32,7 @@ import uvloop
 from hubspoke import wire
 from hubspoke.adapters.block_store import FileBlockStore
 from hubspoke.adapters.clock import BootClock
+from hubspoke.adapters.disk_health import Drive
 from hubspoke.adapters.folder_store import FolderStore
 from hubspoke.adapters.folders import FolderLock, capacity, lock_all, room
 from hubspoke.adapters.hub_link import AiohttpHubLink
@@ -53,6 +54,7 @@ from hubspoke.report.facts import HubFacts, SpokeFacts
 from hubspoke.spoke.renewal import FollowerTuning
 from hubspoke.spoke.service import SpokeService
 from hubspoke.spoke.tuning import SpokeTuning
+from hubspoke.spoke.warm import WarmJobs
 
 log = logging.getLogger(__name__)
 
@@ -101,6 +103,10 @@ class _SpokeFront:
     def reset_stats(self) -> None:
         self._service.reset_stats()
 
+    @property
+    def warm(self) -> WarmJobs:
+        return self._service.warm
+
     def ready(self) -> list[str]:
         return self._phase.reasons(self._service)
 
@@ -114,9 +120,6 @@ class _HubFront:
 
     def facts(self) -> HubFacts:
         return self._service.facts()
-
-    def limits(self) -> list[str]:
-        return self._service.limits()
 
     def ready(self) -> list[str]:
         return self._phase.reasons(self._service)
@@ -341,11 +344,12 @@ async def _spoke_process(config: SpokeConfig, state: Path) -> Process:
         spoke_id=spoke_id(state),
         prefetch=config.prefetch,
         region=config.region,
+        dwpd=config.cache_dwpd,
         follower=FollowerTuning(policy=PartitionPolicy(config.policy)),
     )
     link = AiohttpHubLink(config.hub, tuning.spoke_id, tuning.pacing.lanes)
     namespace = LmdbNamespace.open(state / "namespace", keep_log=False)
-    blocks = FileBlockStore(list(config.cache))
+    blocks = [Drive(FileBlockStore([folder]), folder) for folder in config.cache]
     service = SpokeService(link, namespace, blocks, clock, RuleRanker(), tuning)
     phase = Phase()
     return Process(

@@ -6,7 +6,7 @@ between a decision and its effect on the book.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from hubspoke.core.cache import Cache
@@ -27,14 +27,16 @@ from hubspoke.core.pacing import PacingConfig, PathModel
 from hubspoke.core.page_codes import (
     IS_ABSENT,
     IS_ASKED,
+    IS_COMING,
     IS_FLYING,
+    IS_LOCAL,
     IS_NOT_LOCAL,
     IS_QUEUED,
     PAGES_PER_BLOCK,
 )
 from hubspoke.core.plan import PlanConfig, choose
 from hubspoke.core.ranking import Score
-from hubspoke.core.scheduler import Fetch, Punch, Scheduler
+from hubspoke.core.scheduler import Fetch, FetchedRange, Punch, Scheduler
 from hubspoke.core.streams import Access, Pattern, Stream, StreamTable
 
 EVENTS_MAX = 65_536  # accesses waiting for the predictor; more are dropped and counted
@@ -64,6 +66,9 @@ class SpokeCore:
         self.streams = StreamTable()
         self.events_dropped = 0
         self.encoded_bytes = 0
+        # Whether frames of the object (None: a new one) would be stored; the shell knows the
+        # disks. What would not be is not fetched in advance.
+        self.fills: Callable[[int | None], bool] = lambda number: True
         self._score = score
         self._listing = listing
         self._walks = next_object.Walks()
@@ -120,7 +125,11 @@ class SpokeCore:
     def missing(self, obj: CachedObject, offset: int, length: int) -> int:
         """Bytes of the pages under a range that are not local."""
         first, last = page_span(offset, length)
-        return sum(obj.range_bytes(a, b) for a, b in obj.runs(first, last, IS_NOT_LOCAL))
+        return sum(obj.range_bytes(a, b) for a, b in self.not_local(obj, first, last))
+
+    def not_local(self, obj: CachedObject, first: int, last: int) -> list[tuple[int, int]]:
+        """Page runs of [first, last) that the cache does not have."""
+        return obj.runs(first, last, IS_NOT_LOCAL)
 
     def access(
         self, obj: CachedObject, offset: int, length: int, client: str, state: ReadState, now: float
@@ -142,13 +151,19 @@ class SpokeCore:
         first, last = page_span(offset, length)
         return self.scheduler.demand(obj, first, last)
 
+    def passing(self, obj: CachedObject, first: int, last: int) -> None:
+        """Ask the hub for pages that go to their readers from memory and not into the cache."""
+        self.scheduler.passing(obj, first, last)
+
     # -- fetches ------------------------------------------------------------------------------
 
     def dispatch(self, now: float) -> tuple[list[Fetch], list[Punch]]:
         """Requests to send now, and what to punch before sending them."""
+        self.scheduler.warm.path(self.path.rate(now), self.path.rtt_s)
         fetches, punched = self.scheduler.dispatch(now)
         for f in fetches:
-            if f.traffic_class is TrafficClass.PREFETCH:
+            # Warming is no prediction: it has no accuracy.
+            if f.traffic_class is TrafficClass.PREFETCH and not f.warm:
                 self.ledger.prefetch_issued(f.bytes)
         self._settle_waste()
         return fetches, punched
@@ -165,18 +180,61 @@ class SpokeCore:
         crossed the wire."""
         r = fetch.ranges[index]
         first, last = page_span(offset, length)
-        prefetch = fetch.traffic_class is TrafficClass.PREFETCH
+        prefetch = fetch.traffic_class is TrafficClass.PREFETCH and not fetch.warm
         self.cache.arrived(r.obj, first, last, prefetch=prefetch)
+        self.delivered(fetch, length, encoded, now)
+
+    def passed(
+        self, fetch: Fetch, index: int, offset: int, length: int, encoded: int, now: float
+    ) -> None:
+        """A frame of range `index` passed its digest, went to its readers, and is not stored."""
+        self._will_not_come(fetch.ranges[index], *page_span(offset, length))
+        self.delivered(fetch, length, encoded, now)
+
+    def delivered(self, fetch: Fetch, length: int, encoded: int, now: float) -> None:
+        """Bytes of a request have come, whatever becomes of them."""
         self.ledger.payload(fetch.traffic_class, length)
         self.encoded_bytes += encoded
+        self.scheduler.arrived(fetch, length, now)
         self.path.delivered(length, now)
+
+    def _will_not_come(self, r: FetchedRange, first: int, last: int) -> None:
+        if not r.stored:
+            self.scheduler.passed(r.obj, first, last)
+            return
+        for a, b in r.obj.runs(first, last, IS_FLYING):
+            self.cache.failed(r.obj, a, b)
+
+    def settled(self, obj: CachedObject, first: int, last: int, *, good: bool) -> None:
+        """A frame that went to its readers before it was written is now on disk, or is not."""
+        if good:
+            self.cache.arrived(obj, first, last, prefetch=False)
+            return
+        for a, b in obj.runs(first, last, IS_FLYING):
+            self.cache.failed(obj, a, b)
+
+    def lost(self, obj: CachedObject, first: int, last: int) -> None:
+        """The disk does not give back pages that were local: they are to be fetched again."""
+        for a, b in obj.runs(first, last, IS_LOCAL):
+            self.cache.failed(obj, a, b)
 
     def failed(self, fetch: Fetch, index: int) -> None:
         """What has not arrived of range `index` will not."""
         r = fetch.ranges[index]
         fetch.open_ranges.discard(index)
-        for a, b in r.obj.runs(r.first, r.last, IS_FLYING):
-            self.cache.failed(r.obj, a, b)
+        self._will_not_come(r, r.first, r.last)
+
+    def unused(self, obj: CachedObject, first: int, last: int) -> bool:
+        """Whether the cache has, and awaits, nothing of the pages."""
+        last = min(last, len(obj.pages))
+        return not obj.runs(first, last, IS_COMING)
+
+    def closed(self, fetch: Fetch, index: int) -> None:
+        """All of range `index` has come."""
+        r = fetch.ranges[index]
+        fetch.open_ranges.discard(index)
+        if not r.stored:
+            self.scheduler.passed(r.obj, r.first, r.last)
 
     def finished(self, fetch: Fetch, delivered: int, now: float) -> list[CachedObject]:
         """The request has ended; ranges still open have failed. Returns objects to drop."""
@@ -298,6 +356,8 @@ class SpokeCore:
         absent: list[Candidate] = []
         for c in candidates:
             obj = self.cache.current(c.name)
+            if not self.fills(None if obj is None else obj.number):
+                continue
             if c.entry is not None and (obj is None or obj.version != c.entry.version):
                 obj, old = self.open(c.name, c.entry)
                 obsolete += old

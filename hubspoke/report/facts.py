@@ -29,6 +29,36 @@ class WanFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class FolderFacts:
+    """One cache folder. state: "healthy", "suspect" (read, not written), "bypassed" or "probing"
+    (neither). Errors and slow calls are counted since the start."""
+
+    path: str | None
+    state: str
+    state_seconds: float
+    objects: int
+    read_errors: int
+    write_errors: int
+    slow_calls: int
+    state_changes: int
+    last_error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class EnduranceFacts:
+    """Wear of the drives under the cache; what is not known is None. drives: as the kernel and
+    their SMART logs tell."""
+
+    written_bytes_per_day: float | None
+    drive_writes_per_day: float | None
+    dwpd_rated: float | None
+    dwpd_share: float | None
+    expected_life_years: float | None
+    io_pressure: dict[str, Any] | None
+    drives: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
 class CacheFacts:
     """objects: versions with at least one page present. evicted, written and corrupt are counts
     since the last reset, the rest is what lies there now."""
@@ -40,6 +70,8 @@ class CacheFacts:
     evicted_bytes: int
     flash_written_bytes: int
     corrupt_blocks: int
+    memory_bytes: int = 0  # on their way to readers, in no file
+    folders: list[FolderFacts] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +101,7 @@ class SpokeFacts:
     prefetch_in_flight_bytes: int
     runway_seconds: float | None
     full_copy_bytes: int | None
+    endurance: EnduranceFacts | None = None
     streams: list[dict[str, Any]] = field(default_factory=list)
 
 

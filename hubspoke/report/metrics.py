@@ -17,6 +17,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from hubspoke.core.health import DiskState
 from hubspoke.core.ids import ReadState
 from hubspoke.core.ledger import LatencyHistogram
 from hubspoke.report.facts import HubFacts
@@ -74,12 +75,56 @@ SPOKE_METRICS = (
     Row("cache_evicted_bytes", "counter", "cache.evicted_bytes", "Dropped to make room."),
     Row("cache_flash_written_bytes", "counter", "cache.flash_written_bytes", "Written to disk."),
     Row("cache_corrupt_blocks", "counter", "cache.corrupt_blocks", "Failed their digest."),
+    Row("cache_memory_bytes", "gauge", "cache.memory_bytes", "On their way to readers, unstored."),
+    Row(
+        "endurance_written_bytes_per_day",
+        "gauge",
+        "endurance.written_bytes_per_day",
+        "To all cache folders, at the rate since the reset.",
+    ),
+    Row(
+        "endurance_dwpd_share",
+        "gauge",
+        "endurance.dwpd_share",
+        "Of the drive writes per day that the drives are rated for.",
+    ),
+    Row(
+        "endurance_expected_life_years",
+        "gauge",
+        "endurance.expected_life_years",
+        "Of the drives, at this rate.",
+    ),
     Row("metadata_sequence", "gauge", "metadata.sequence", "Last change the replica applied."),
     Row("metadata_hub_sequence", "gauge", "metadata.hub_sequence", "Last change at the hub."),
     Row("metadata_entries", "gauge", "metadata.entries", "Objects in the replica."),
     Row("metadata_lag_seconds", "gauge", "metadata.lag_seconds", "Age of the last word."),
     Row("metadata_staleness_seconds", "gauge", "metadata.staleness_seconds", "Without lease."),
     Row("convergence_reads", "gauge", "convergence.reads_to_threshold", "Reads before warm."),
+)
+
+# Of each cache folder, from `cache.folders`.
+FOLDER_METRICS = (
+    Row("cache_folder_objects", "gauge", "objects", "Objects with a file in the folder."),
+    Row("cache_folder_read_errors", "counter", "read_errors", "Reads that failed."),
+    Row("cache_folder_write_errors", "counter", "write_errors", "Writes that failed."),
+    Row("cache_folder_slow_calls", "counter", "slow_calls", "Calls that took too long."),
+    Row("cache_folder_state_changes", "counter", "state_changes", "Changes of its state."),
+)
+FOLDER_STATES = tuple(state.value for state in DiskState)
+
+# Of each drive under the cache, from `endurance.drives`.
+DRIVE_METRICS = (
+    Row("drive_written_bytes", "counter", "written_bytes", "By everybody (/sys/block)."),
+    Row("drive_read_bytes", "counter", "read_bytes", "By everybody (/sys/block)."),
+    Row("drive_busy_seconds", "counter", "busy_seconds", "With a request under way."),
+    Row("drive_in_flight", "gauge", "in_flight", "Requests under way: the queue's depth."),
+    Row("drive_used_percent", "gauge", "smart.used_percent", "Of the rated life (SMART)."),
+    Row("drive_temperature_celsius", "gauge", "smart.temperature_celsius", "SMART."),
+    Row("drive_media_errors", "counter", "smart.media_errors", "SMART."),
+)
+PRESSURE_METRICS = (
+    Row("io_pressure_some_seconds", "counter", "some_seconds", "Some task waited for I/O."),
+    Row("io_pressure_full_seconds", "counter", "full_seconds", "All tasks waited for I/O."),
 )
 
 JOB_METRICS = (
@@ -102,7 +147,7 @@ HUB_METRICS = (
 def _value(document: Mapping[str, Any], path: str) -> Any:
     value: Any = document
     for key in path.split("."):
-        value = value[key]
+        value = None if value is None else value[key]
     return value
 
 
@@ -125,13 +170,38 @@ def _metric(row: Row, document: Mapping[str, Any]) -> Metric:
     return family
 
 
-def _job_metrics(jobs: Iterable[Mapping[str, Any]]) -> Iterable[Metric]:
-    for row in JOB_METRICS:
-        family = _family(row, ["job"])
-        for job in jobs:
-            if job[row.path] is not None:
-                family.add_metric([job["name"]], job[row.path])
+def _each(
+    rows: Iterable[Row], label: str, key: str, documents: Iterable[Mapping[str, Any]]
+) -> Iterable[Metric]:
+    """Metrics of several things of a kind, told apart by `label`, the value of `key`."""
+    documents = list(documents)
+    for row in rows:
+        family = _family(row, [label])
+        for document in documents:
+            value = _value(document, row.path)
+            if value is not None:
+                family.add_metric([document[key] or ""], value)
         yield family
+
+
+def _folder_states(folders: Iterable[Mapping[str, Any]]) -> Metric:
+    family = GaugeMetricFamily(
+        "hubspoke_cache_folder_state", "1 for the state it is in.", labels=["folder", "state"]
+    )
+    for folder in folders:
+        for state in FOLDER_STATES:
+            family.add_metric([folder["path"] or "", state], float(folder["state"] == state))
+    return family
+
+
+def _disks(report: Mapping[str, Any]) -> Iterable[Metric]:
+    folders, endurance = report["cache"]["folders"], report["endurance"]
+    yield _folder_states(folders)
+    yield from _each(FOLDER_METRICS, "folder", "path", folders)
+    yield from _each(DRIVE_METRICS, "device", "device", endurance["drives"])
+    if endurance["io_pressure"] is not None:
+        for row in PRESSURE_METRICS:
+            yield _metric(row, endurance["io_pressure"])
 
 
 def _latency(latency: Mapping[ReadState, LatencyHistogram]) -> Metric:
@@ -177,7 +247,8 @@ def spoke_metrics(
         yield lease
         for row in SPOKE_METRICS:
             yield _metric(row, report)
-        yield from _job_metrics(report["jobs"])
+        yield from _each(JOB_METRICS, "job", "name", report["jobs"])
+        yield from _disks(report)
         yield _latency(latency)
 
     return _render(metrics)

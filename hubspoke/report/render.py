@@ -156,11 +156,35 @@ def _state(report: Mapping[str, Any]) -> Table:
             ("evicted", size(cache["evicted_bytes"])),
             ("written to disk", size(cache["flash_written_bytes"])),
             ("corrupt blocks", number(cache["corrupt_blocks"])),
+            *((f"folder {f['path']}", _folder(f)) for f in cache["folders"]),
             ("entries", number(metadata["entries"])),
             ("lease", str(metadata["lease"])),
             ("lag", seconds(metadata["lag_seconds"])),
         ],
     )
+
+
+def _folder(folder: Mapping[str, Any]) -> str:
+    errors = folder["read_errors"] + folder["write_errors"]
+    return f"{folder['state']}, {number(errors)} errors, {number(folder['slow_calls'])} slow calls"
+
+
+def _wear(report: Mapping[str, Any]) -> Table:
+    wear = report["endurance"]
+    life = wear["expected_life_years"]
+    rows = [
+        ("written per day", size(wear["written_bytes_per_day"])),
+        ("drive writes per day", number(wear["drive_writes_per_day"], 3)),
+        ("share of the rated ones", percent(wear["dwpd_share"])),
+        ("expected life", DASH if life is None else f"{number(life, 1)} years"),
+    ]
+    for drive in wear["drives"]:
+        smart = drive["smart"]
+        if smart is not None:
+            warnings = ", ".join(smart["warnings"]) or "no warnings"
+            used = f"{smart['used_percent']} % used, {smart['temperature_celsius']} C, {warnings}"
+            rows.append((drive["device"], used))
+    return _pairs("Endurance", rows)
 
 
 def _jobs(report: Mapping[str, Any]) -> Table:
@@ -178,7 +202,7 @@ def render_report(report: Mapping[str, Any]) -> Group:
     """All sections, one under the other."""
     region = f" in {report['region']}" if report["region"] else ""
     head = f"{report['spoke']}{region}, {seconds(report['seconds'])} since {report['since']}"
-    sections = [_reads, _latency, _warm_up, _wan, _money, _state]
+    sections = [_reads, _latency, _warm_up, _wan, _money, _state, _wear]
     parts: list[Any] = [Panel.fit(head)]
     for section in sections:
         parts += [section(report), ""]

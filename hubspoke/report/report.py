@@ -5,7 +5,7 @@ are fractions of 1, times carry their unit in the name. What is not known or not
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,7 +14,7 @@ from hubspoke.core.ids import ReadState, TrafficClass
 from hubspoke.core.jobs import Job
 from hubspoke.core.ledger import LatencyHistogram, Ledger
 from hubspoke.report.cost import Prices, cost_section
-from hubspoke.report.facts import SpokeFacts
+from hubspoke.report.facts import EnduranceFacts, SpokeFacts
 
 SCHEMA = 1
 NS = 1_000_000_000
@@ -65,6 +65,7 @@ def build_report(
             full_copy_bytes=facts.full_copy_bytes,
         ),
         "cache": asdict(facts.cache),
+        "endurance": _endurance(facts),
         "metadata": asdict(facts.metadata),
         # Writes go to the hub's door: nothing is staged at a spoke.
         "writeback": dict.fromkeys(
@@ -77,6 +78,12 @@ def build_report(
             )
         ),
     }
+
+
+def _endurance(facts: SpokeFacts) -> dict[str, Any]:
+    if facts.endurance is not None:
+        return asdict(facts.endurance)
+    return {**dict.fromkeys(f.name for f in fields(EnduranceFacts)), "drives": []}
 
 
 def latency_ms(histogram: LatencyHistogram) -> dict[str, float | None]:

@@ -1,10 +1,21 @@
 """Collects what the report shows of a spoke, as counts since the last reset."""
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from hubspoke.adapters.disk_stats import io_pressure
+from hubspoke.core.endurance import wear
+from hubspoke.core.health import Call
 from hubspoke.core.ids import ObjectName
 from hubspoke.ports import LinkCounters
-from hubspoke.report.facts import CacheFacts, MetadataFacts, SpokeFacts, WanFacts
+from hubspoke.report.facts import (
+    CacheFacts,
+    EnduranceFacts,
+    FolderFacts,
+    MetadataFacts,
+    SpokeFacts,
+    WanFacts,
+)
 
 if TYPE_CHECKING:  # the service owns a collector; the collector only reads the service
     from hubspoke.spoke.service import SpokeService
@@ -33,7 +44,7 @@ class FactsCollector:
         s = self._service
         self._link = s.link.counters()
         self._evicted = s.core.cache.counters.evicted_bytes
-        self._written = s.blocks.written_bytes
+        self._written = s.disks.written_bytes
         self._folders.clear()
 
     def collect(self) -> SpokeFacts:
@@ -49,6 +60,7 @@ class FactsCollector:
             prefetch_in_flight_bytes=s.core.scheduler.prefetch_bytes_in_flight,
             runway_seconds=None,
             full_copy_bytes=self._full_copy_bytes(),
+            endurance=self._endurance(),
             streams=s.streams(),
         )
 
@@ -79,8 +91,48 @@ class FactsCollector:
             objects=len(cache.objects),
             blocks=cache.blocks,
             evicted_bytes=cache.counters.evicted_bytes - self._evicted,
-            flash_written_bytes=s.blocks.written_bytes - self._written,
+            flash_written_bytes=s.disks.written_bytes - self._written,
             corrupt_blocks=s.ledger.corrupt_frames,
+            memory_bytes=s.memory_bytes,
+            folders=self._disks(),
+        )
+
+    def _disks(self) -> list[FolderFacts]:
+        disks, now = self._service.disks, self._service.clock.now()
+        facts = []
+        for disk, objects in zip(disks.disks, disks.objects_by_folder(), strict=True):
+            h = disk.health
+            facts.append(
+                FolderFacts(
+                    path=None if disk.root is None else str(disk.root),
+                    state=h.state.value,
+                    state_seconds=now - h.since,
+                    objects=objects,
+                    read_errors=h.errors[Call.READ],
+                    write_errors=h.errors[Call.WRITE],
+                    slow_calls=h.slow_calls,
+                    state_changes=h.changes,
+                    last_error=h.last_error,
+                )
+            )
+        return facts
+
+    def _endurance(self) -> EnduranceFacts:
+        s = self._service
+        drives = s.drives
+        used = [d.smart.used_percent / 100 for d in drives if d.smart is not None]
+        worn = wear(
+            s.disks.written_bytes - self._written,
+            s.clock.now() - s.ledger.since,
+            sum(d.capacity_bytes for d in drives) or None,
+            s.tuning.dwpd,
+            max(used, default=None),
+        )
+        pressure = io_pressure()
+        return EnduranceFacts(
+            **asdict(worn),
+            io_pressure=None if pressure is None else asdict(pressure),
+            drives=[asdict(d) for d in drives],
         )
 
     def _metadata(self) -> MetadataFacts:

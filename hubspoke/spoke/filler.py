@@ -2,26 +2,36 @@
 
 Fetches belong to this object and to no reader. Whatever happens to a request, its pages and its
 lane are settled; a page is called present only when its frame has passed its digest and is
-written.
+written. A frame that is not written, or not soon, goes to its readers from memory:
+
+    frame -> digest -> folder takes it? -- no ---------------------> readers
+                            | yes
+                            v
+                         written within STORE_WAIT_S? -- no -------> readers; settled when the
+                            | yes                                    write has ended
+                            v
+                         present, readers read the file
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 from hubspoke import wire
-from hubspoke.core.cache import CachedObject, StoredFrame
-from hubspoke.core.ids import page_span
+from hubspoke.adapters.disk_health import Disk, Disks, DiskSlow
+from hubspoke.core.cache import CachedObject
+from hubspoke.core.ids import ReadState, page_span
 from hubspoke.core.scheduler import Fetch, Punch
 from hubspoke.core.spoke import SpokeCore
-from hubspoke.errors import CorruptFrame, HubSpokeError, HubUnavailable, Overloaded
-from hubspoke.ports import BlockStore, Clock, HubLink
-from hubspoke.spoke.waiters import Waiters
+from hubspoke.errors import CorruptFrame, HubSpokeError, HubUnavailable
+from hubspoke.ports import Clock, HubLink
+from hubspoke.spoke.waiters import Need, Waiters
 
 log = logging.getLogger(__name__)
 
-INLINE_BYTES = 64 << 10  # smaller frames are written on the loop: a thread hop costs more
+# A reader never waits longer than this for a write: memory has the bytes. Page-cache writes of
+# 256 KiB take 0.1 ms, so a healthy disk is not passed by.
+STORE_WAIT_S = 0.03
 
 
 class Filler:
@@ -31,28 +41,25 @@ class Filler:
         self,
         core: SpokeCore,
         link: HubLink,
-        blocks: BlockStore,
+        disks: Disks,
         clock: Clock,
         spoke_id: str,
-        threads: int,
     ) -> None:
         self.waiters = Waiters()
-        self.pool = ThreadPoolExecutor(threads, thread_name_prefix="blocks")
+        self.disks = disks
+        disks.recovered = self._recovered
         self._core = core
         self._link = link
-        self._blocks = blocks
         self._clock = clock
         self._spoke_id = spoke_id
         self._fetches: set[asyncio.Task[None]] = set()
-        self._created: set[int] = set()  # objects that have a file in the block store
+        self._unsettled: dict[int, dict[int, bytes]] = {}  # frames whose write takes long
         self._closing = False
 
     async def load(self) -> None:
         """Read the block store's index. Raises ConfigError."""
-        loop = asyncio.get_running_loop()
-        for o in await loop.run_in_executor(self.pool, self._blocks.load):
+        for o in await self.disks.load():
             self._core.cache.restore(o.number, o.name, o.version, o.size, o.frames)
-            self._created.add(o.number)
 
     async def close(self) -> None:
         """Give up what is under way; who waits is told."""
@@ -61,75 +68,44 @@ class Filler:
             task.cancel()
         await asyncio.gather(*self._fetches, return_exceptions=True)
         self.waiters.fail_all(HubUnavailable("the spoke is stopping"))
-        self.pool.shutdown(wait=True)
+        await self.disks.close()
 
-    def ask(self, obj: CachedObject, offset: int, length: int) -> None:
-        """Demand what is missing of a range. Raises Overloaded if the cache has no room."""
+    def ask(self, obj: CachedObject, offset: int, length: int) -> bool:
+        """Demand what is missing of a range, for the cache; False if it has no room for it or
+        no folder takes it."""
+        if self.disks.for_fill(obj.number) is None:
+            return False
         punched = self._core.demand(obj, offset, length)
         if punched is None:
-            raise Overloaded(
-                f"{obj.name}: no room for {length} bytes in a cache of {self._core.cache.capacity}"
-            )
-        self._punch(punched)
-        self.dispatch()
-
-    async def from_disk(
-        self, obj: CachedObject, first: int, last: int, offset: int, length: int
-    ) -> bytes:
-        cache = self._core.cache
-        cache.pin(obj, first, last)
-        try:
-            loop = asyncio.get_running_loop()
-            read = self._blocks.read
-            return await loop.run_in_executor(self.pool, read, obj.number, offset, length)
-        finally:
-            cache.unpin(obj, first, last)
-            self.drop(cache.reap(obj))
-
-    async def verify(self, obj: CachedObject, frames: list[StoredFrame]) -> None:
-        """Check frames from before the start against their digests, on first touch."""
-        frames = [f for f in frames if not self._check_now(obj, f)]
-        if not frames:
-            return
-        first = min(page_span(f.offset, f.length)[0] for f in frames)
-        last = max(page_span(f.offset, f.length)[1] for f in frames)
-        self._core.cache.pin(obj, first, last)
-        try:
-            loop = asyncio.get_running_loop()
-            results = await loop.run_in_executor(self.pool, self._check, obj.number, frames)
-            for frame, good in zip(frames, results, strict=True):
-                self._core.verified(obj, frame, good=good)
-                if not good:
-                    log.warning("corrupt frame object=%s offset=%d", obj.name, frame.offset)
-        finally:
-            self._core.cache.unpin(obj, first, last)
-            self.drop(self._core.cache.reap(obj))
-
-    def _check_now(self, obj: CachedObject, frame: StoredFrame) -> bool:
-        """Check a frame that is in memory on the spot: 256 KiB take 40 us, a thread hop as much
-        and its turn. A bad one is left to `verify`, which reads it from the disk."""
-        data = self._blocks.read_now(obj.number, frame.offset, frame.length)
-        if data is None or wire.digest(data) != frame.digest:
             return False
-        self._core.verified(obj, frame, good=True)
+        self.punch(punched)
+        self.dispatch()
         return True
 
-    def _check(self, number: int, frames: list[StoredFrame]) -> list[bool]:
-        results = []
-        for f in frames:
-            try:
-                data = self._blocks.read(number, f.offset, f.length)
-            except OSError:
-                results.append(False)
-                continue
-            results.append(wire.digest(data) == f.digest)
-        return results
+    def ask_past(self, obj: CachedObject, runs: list[tuple[int, int]]) -> None:
+        """Demand page runs for the readers that wait for them, past the cache."""
+        for first, last in runs:
+            self._core.passing(obj, first, last)
+        self.dispatch()
+
+    def need(self, obj: CachedObject, first: int, last: int) -> Need:
+        """Register a reader's need of pages; `waiters.remove` ends it."""
+        need = Need(obj.number, first, last)
+        self.waiters.add(need)
+        for offset, data in self._unsettled.get(obj.number, {}).items():
+            if need.overlaps(*page_span(offset, len(data))):
+                need.hold(offset, data)
+        return need
+
+    def fills(self, number: int | None) -> bool:
+        """Whether frames of the object, or of a new one, would be stored now."""
+        return self.disks.for_fill(number) is not None
 
     def dispatch(self) -> None:
         if self._closing or self._core.scheduler.idle:
             return
         fetches, punched = self._core.dispatch(self._clock.now())
-        self._punch(punched)
+        self.punch(punched)
         loop = asyncio.get_running_loop()
         for fetch in fetches:
             task = loop.create_task(self._run(fetch))
@@ -144,11 +120,13 @@ class Filler:
             nonlocal delivered
             await self._store(fetch, header, data)
             delivered += len(data)
+            if self._core.scheduler.wants(fetch.lane, self._clock.now()):
+                self.dispatch()
 
         def on_range(index: int, error: HubSpokeError | None) -> None:
             if error is not None:
                 self._range_failed(fetch, index, error)
-            fetch.open_ranges.discard(index)
+            self._core.closed(fetch, index)
 
         error: HubSpokeError = HubUnavailable("the fetch was given up")
         try:
@@ -190,47 +168,95 @@ class Filler:
     async def _store(self, fetch: Fetch, header: wire.FrameHeader, data: bytes) -> None:
         """Check, write, then tell the core: in this order, so that present means written."""
         r = fetch.ranges[header.range_index]
-        obj = r.obj
-        if header.offset < r.offset or header.offset + len(data) > r.offset + r.length:
-            raise CorruptFrame(f"{obj.name}: frame at {header.offset} outside of its range")
+        obj, offset = r.obj, header.offset
+        if offset < r.offset or offset + len(data) > r.offset + r.length:
+            raise CorruptFrame(f"{obj.name}: frame at {offset} outside of its range")
+
+        def check() -> None:
+            wire.check_digest(header, data, str(obj.name))
+
+        if self.waiters.wanted(obj.number, *page_span(offset, len(data))):
+            check()
+            self.waiters.hand(obj.number, offset, data)
+            self.wake(obj)
+        write = self._write(obj, header, data, check) if r.stored else None
+        if write is not None:
+            await asyncio.wait({write}, timeout=STORE_WAIT_S)
+            if write.done() and write.exception() is None:
+                self._arrived(fetch, header, data)
+                return
+            if write.done() and not isinstance(write.exception(), OSError):
+                write.result()
+        check()
+        if write is None or write.done():
+            self._passed(fetch, header, data)
+        else:
+            self._written_later(fetch, header, data, write)
+        self.waiters.hand(obj.number, offset, data)
+        self.wake(obj)
+
+    def _write(
+        self, obj: CachedObject, header: wire.FrameHeader, data: bytes, check: Callable[[], None]
+    ) -> asyncio.Future[None] | None:
         try:
-            if obj.number not in self._created:
-                self._blocks.create(obj.number, obj.name, obj.version, obj.size)
-                self._created.add(obj.number)
-            if len(data) <= INLINE_BYTES:
-                self._write(obj, header, data)
-            else:
-                loop = asyncio.get_running_loop()
-                await loop.run_in_executor(self.pool, self._write, obj, header, data)
-        except OSError as e:
-            raise HubUnavailable(f"{obj.name}: cache folder: {e}") from e
-        now = self._clock.now()
-        encoded = header.payload_bytes
+            return self.disks.write(obj, header.offset, data, header.digest, check)
+        except DiskSlow:
+            return None
+
+    def _arrived(self, fetch: Fetch, header: wire.FrameHeader, data: bytes) -> None:
+        now, encoded = self._clock.now(), header.payload_bytes
+        obj = fetch.ranges[header.range_index].obj
         self._core.arrived(fetch, header.range_index, header.offset, len(data), encoded, now)
-        self.waiters.wake(obj.number, self._readable(obj))
+        if self.waiters.wanted(obj.number, *page_span(header.offset, len(data))):
+            # It came while the frame was being written, and does not want to read the disk.
+            self.waiters.hand(obj.number, header.offset, data)
+        self.wake(obj)
 
-    def _readable(self, obj: CachedObject) -> Callable[[int, int], bool]:
-        return lambda first, last: self._core.cache.readable(obj, first, last)
+    def _passed(self, fetch: Fetch, header: wire.FrameHeader, data: bytes) -> None:
+        now, encoded = self._clock.now(), header.payload_bytes
+        self._core.passed(fetch, header.range_index, header.offset, len(data), encoded, now)
 
-    def _write(self, obj: CachedObject, header: wire.FrameHeader, data: bytes) -> None:
-        wire.check_digest(header, data, str(obj.name))
-        self._blocks.write(obj.number, header.offset, data, header.digest)
+    def _written_later(
+        self, fetch: Fetch, header: wire.FrameHeader, data: bytes, write: asyncio.Future[None]
+    ) -> None:
+        """The readers have the frame; its pages stay in flight, and counted, until the disk has
+        said what became of it."""
+        obj, offset = fetch.ranges[header.range_index].obj, header.offset
+        self._core.delivered(fetch, len(data), header.payload_bytes, self._clock.now())
+        self._unsettled.setdefault(obj.number, {})[offset] = data
+
+        def settle(future: asyncio.Future[None]) -> None:
+            frames = self._unsettled.get(obj.number, {})
+            frames.pop(offset, None)
+            if not frames:
+                self._unsettled.pop(obj.number, None)
+            good = not future.cancelled() and future.exception() is None
+            self._core.settled(obj, *page_span(offset, len(data)), good=good)
+            self.wake(obj)
+            self.drop(self._core.cache.reap(obj))
+
+        write.add_done_callback(settle)
+
+    def wake(self, obj: CachedObject) -> None:
+        """Tell the readers of an object who have all they need, in memory or in the cache."""
+        state = self._core.cache.state
+        self.waiters.wake(obj.number, lambda a, b: state(obj, a, b) is ReadState.HIT)
 
     # -- effects ------------------------------------------------------------------------------
 
-    def _punch(self, punched: list[Punch]) -> None:
+    def punch(self, punched: list[Punch]) -> None:
+        """Free bytes that the core has dropped, before anything is written there again."""
         for p in punched:
-            try:
-                self._blocks.punch(p.obj.number, p.offset, p.length)
-            except OSError as e:
-                log.warning("block not freed object=%s error=%s", p.obj.name, e)
+            self.disks.punch(p.obj.number, p.offset, p.length)
+
+    def _recovered(self, disk: Disk) -> None:
+        """Free what could not be freed while the folder was ill, unless it is of use again."""
+        for number, offset, length in disk.unpunched():
+            obj = self._core.cache.objects.get(number)
+            if obj is not None and self._core.unused(obj, *page_span(offset, length)):
+                disk.punch(number, offset, length)
 
     def drop(self, objects: list[CachedObject]) -> None:
+        """Remove the files of objects that the core has dropped."""
         for o in objects:
-            if o.number not in self._created:
-                continue
-            self._created.discard(o.number)
-            try:
-                self._blocks.drop(o.number)
-            except OSError as e:
-                log.warning("cache file not removed object=%s error=%s", o.name, e)
+            self.disks.drop(o.number)

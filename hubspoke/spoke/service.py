@@ -7,9 +7,13 @@ that goes away cancels only its own wait.
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
+from hubspoke.adapters.disk_health import Disks, Drive
+from hubspoke.adapters.disk_stats import BlockDevice
+from hubspoke.adapters.disk_stats import drives as block_devices
+from hubspoke.adapters.disk_threads import DiskThreads
 from hubspoke.core.ids import (
     Change,
     ObjectEntry,
@@ -39,12 +43,14 @@ from hubspoke.spoke.filler import Filler
 from hubspoke.spoke.follower import Follower
 from hubspoke.spoke.reads import SpokeReads
 from hubspoke.spoke.tuning import SpokeTuning
+from hubspoke.spoke.warm import WarmJobs
 
 log = logging.getLogger(__name__)
 
 FOLDER_LIST_MAX = 1_024
 RESOLVED_KEPT_MAX = 4_096
 STREAMS_SHOWN_MAX = 1_000
+DRIVES_INTERVAL_S = 15.0  # Prometheus' usual interval
 
 
 class _Listing:
@@ -68,7 +74,7 @@ class SpokeService:
         self,
         link: HubLink,
         namespace: NamespaceStore,
-        blocks: BlockStore,
+        blocks: BlockStore | Sequence[Drive],
         clock: Clock,
         ranker: Ranker,
         tuning: SpokeTuning,
@@ -85,7 +91,9 @@ class SpokeService:
         )
         self.link = link
         self.namespace = namespace
-        self.blocks = blocks
+        drives = blocks if isinstance(blocks, Sequence) else [Drive(blocks)]
+        self.drives: list[BlockDevice] = []
+        self.disks = Disks(drives, clock, tuning.health)
         self.clock = clock
         config = SpokeConfig(
             tuning.capacity, tuning.prefetch, pacing=tuning.pacing, depth=tuning.depth
@@ -94,7 +102,8 @@ class SpokeService:
             config, ranker.score, _Listing(namespace), clock.now(), clock.unix_ns()
         )
         self.ledger = self.core.ledger
-        self.filler = Filler(self.core, link, blocks, clock, tuning.spoke_id, tuning.threads)
+        self.filler = Filler(self.core, link, self.disks, clock, tuning.spoke_id)
+        self.core.fills = self.filler.fills
         self._tasks: set[asyncio.Task[None]] = set()
         self._predict_at: asyncio.TimerHandle | None = None
         self._predicted = float("-inf")
@@ -102,12 +111,12 @@ class SpokeService:
         self._reads = SpokeReads(
             self.core,
             self.filler,
-            blocks,
             clock,
             tuning,
             predict_soon=self._predict_soon,
             noted=self._facts.read,
         )
+        self.warm = WarmJobs(self.core, self.filler, namespace, self.follower, clock, tuning.warm)
         self._resolved: dict[ObjectName, Resolved] = {}  # of the replica at _resolved_at
         self._resolved_at = namespace.sequence
 
@@ -116,8 +125,10 @@ class SpokeService:
     async def start(self) -> None:
         """Load the cache's index and follow the hub; returns before the hub was reached."""
         await self.filler.load()
+        self.warm.open()
         await self.follower.start()
         self._spawn(self._connect())
+        self._spawn(self._watch_drives())
         cache = self.core.cache
         log.info("cache loaded objects=%d bytes=%d", len(cache.objects), cache.used)
 
@@ -125,14 +136,27 @@ class SpokeService:
         """Stop fetching; what is on disk stays and is found at the next start."""
         if self._predict_at is not None:
             self._predict_at.cancel()
+        await self.warm.close()
         await self.follower.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.filler.close()
         await self.link.close()
-        self.blocks.close()
         await self.namespace.close()
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of the budget for bytes on their way to readers."""
+        return self._reads.memory.budget.used
+
+    async def _watch_drives(self) -> None:
+        """Keep what the drives tell; a drive that hangs is waited for by a thread of its own."""
+        folders = [d.root for d in self.disks.disks if d.root is not None]
+        thread = DiskThreads("drives", 1)
+        while folders:
+            self.drives = await thread.submit(lambda: block_devices(folders))
+            await asyncio.sleep(DRIVES_INTERVAL_S)
 
     def ready(self) -> list[str]:
         """Reasons why this spoke does not serve now; empty when it does."""
@@ -175,7 +199,6 @@ class SpokeService:
         staleness = self.follower.admit(name)
         record = self.namespace.get(name)
         if record is None:
-            self.follower.absent(name)
             if name.bucket not in self.namespace.buckets():
                 raise NoSuchBucket(f"{name.bucket}: no such bucket")
             raise NoSuchKey(f"{name}: no such object")

@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass, field
 
+from hubspoke.core.budget import BudgetConfig
 from hubspoke.core.generators.candidates import DepthConfig
+from hubspoke.core.health import HealthConfig
 from hubspoke.core.pacing import PacingConfig
 from hubspoke.spoke.renewal import FollowerTuning
+from hubspoke.spoke.warm_tuning import WarmTuning
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,12 +20,16 @@ class SpokeTuning:
     read_deadline_s: float = 30.0
     fetch_attempts: int = 3
     # Buffers of one long GET: what it may ask for ahead of what its reader has taken.
-    window_bytes: int = 16 << 20
+    window_bytes: int = 64 << 20
     # Reads up to this size are answered as one buffer.
     whole_bytes_max: int = 1 << 20
     # Accesses are looked at together at most this often, so that hits do not pay for it each.
     predict_interval_s: float = 0.002
-    threads: int = 8
+    # Full writes of its drives per day that the drives are rated for; None: not known.
+    dwpd: float | None = None
+    memory: BudgetConfig = field(default_factory=BudgetConfig)
+    health: HealthConfig = field(default_factory=HealthConfig)
     pacing: PacingConfig = field(default_factory=PacingConfig)
     depth: DepthConfig = field(default_factory=DepthConfig)
     follower: FollowerTuning = field(default_factory=FollowerTuning)
+    warm: WarmTuning = field(default_factory=WarmTuning)

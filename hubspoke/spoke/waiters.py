@@ -1,75 +1,146 @@
 """Readers that wait for pages, each on a future of its own.
 
 A reader that is cancelled takes only its own future with it. Nothing waits without a deadline.
+Frames that are not in the cache files (no room, a sick disk, a write that takes long) are handed
+to the readers that need them from memory, and are held nowhere else.
 """
 
 import asyncio
+import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
-from hubspoke.core.ids import ObjectName
+from hubspoke.core.ids import PAGE_BYTES, ObjectName, page_span
 from hubspoke.errors import DeadlineExceeded, HubSpokeError
 
+_NOT_HELD = re.compile(b"\x00+")
 
-@dataclass(slots=True, eq=False)
-class Waiter:
-    number: int  # the object's
-    first: int
-    last: int
-    future: asyncio.Future[None] = field(
-        default_factory=lambda: asyncio.get_running_loop().create_future()
-    )
+
+class Need:
+    """Pages [first, last) that one reader waits for, and what it was handed of them.
+
+    avoid: the disk is not to be waited for, whatever the cache says. number: the object's.
+    charged: bytes of the memory budget this reader has taken for it.
+    """
+
+    __slots__ = ("_have", "avoid", "charged", "first", "future", "held", "last", "number")
+
+    def __init__(self, number: int, first: int, last: int) -> None:
+        self.number = number
+        self.first = first
+        self.last = last
+        self.avoid = False
+        self.charged = 0
+        # Frames with their offsets; not by offset, for two may begin at one and differ in length.
+        self.held: list[tuple[int, bytes]] = []
+        self.future: asyncio.Future[None] | None = None
+        self._have: bytearray | None = None
+
+    def overlaps(self, first: int, last: int) -> bool:
+        return self.first < last and first < self.last
+
+    def hold(self, offset: int, data: bytes) -> None:
+        """Keep a frame that overlaps."""
+        if self._have is None:
+            self._have = bytearray(self.last - self.first)
+        first, last = page_span(offset, len(data))
+        a, b = max(first, self.first) - self.first, min(last, self.last) - self.first
+        self._have[a:b] = b"\x01" * (b - a)
+        self.held.append((offset, data))
+
+    def lacking(self) -> list[tuple[int, int]]:
+        """Page runs that are not held."""
+        if self._have is None:
+            return [(self.first, self.last)]
+        at = self.first
+        return [(at + m.start(), at + m.end()) for m in _NOT_HELD.finditer(self._have)]
+
+    def satisfied(self, readable: Callable[[int, int], bool]) -> bool:
+        """Whether all pages are held or may be read from the cache."""
+        lacking = self.lacking()
+        return not lacking or (not self.avoid and all(readable(a, b) for a, b in lacking))
+
+    def fill(self, buffer: bytearray, offset: int) -> None:
+        """Copy what is held into `buffer`, which begins at byte `offset` of the object."""
+        end = offset + len(buffer)
+        for at, data in self.held:
+            a, b = max(at, offset), min(at + len(data), end)
+            if a < b:
+                buffer[a - offset : b - offset] = memoryview(data)[a - at : b - at]
+
+    def whole(self, offset: int, length: int) -> bytes | None:
+        """The bytes if one frame has them all."""
+        for at, data in self.held:
+            if at <= offset and offset + length <= at + len(data):
+                # A copy of its own type: frames come as buffers of any kind.
+                return bytes(memoryview(data)[offset - at : offset - at + length])
+        return None
+
+    @property
+    def span_bytes(self) -> int:
+        return (self.last - self.first) * PAGE_BYTES
 
 
 class Waiters:
     """By object number; names that wait for a change are kept apart."""
 
     def __init__(self) -> None:
-        self._pages: dict[int, list[Waiter]] = {}
+        self._pages: dict[int, list[Need]] = {}
         self._names: dict[ObjectName, list[asyncio.Future[None]]] = {}
 
-    def add(self, number: int, first: int, last: int) -> Waiter:
+    def add(self, need: Need) -> None:
         """Register before the pages are asked for, so that no arrival is missed."""
-        waiter = Waiter(number, first, last)
-        self._pages.setdefault(number, []).append(waiter)
-        return waiter
+        self._pages.setdefault(need.number, []).append(need)
 
-    async def wait(self, waiter: Waiter, timeout_s: float, name: ObjectName) -> None:
-        """Until all pages are there; raises what failed them, or DeadlineExceeded."""
+    def remove(self, need: Need) -> None:
+        """The reader has what it needs, or is gone."""
+        needs = self._pages[need.number]
+        needs.remove(need)
+        if not needs:
+            del self._pages[need.number]
+
+    async def wait(self, need: Need, timeout_s: float, name: ObjectName) -> None:
+        """Until something it needs has come; raises what failed it, or DeadlineExceeded."""
+        need.future = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(timeout_s):
-                await waiter.future
+                await need.future
         except TimeoutError as e:
             raise DeadlineExceeded(
-                f"{name}: pages {waiter.first}..{waiter.last} not there after {timeout_s:.1f} s"
+                f"{name}: pages {need.first}..{need.last} not there after {timeout_s:.1f} s"
             ) from e
         finally:
-            self._remove(waiter)
-
-    def _remove(self, waiter: Waiter) -> None:
-        waiters = self._pages.get(waiter.number)
-        if waiters is not None and waiter in waiters:
-            waiters.remove(waiter)
-            if not waiters:
-                del self._pages[waiter.number]
+            need.future = None
 
     def wake(self, number: int, readable: Callable[[int, int], bool]) -> None:
         """Pages of the object have arrived."""
-        for w in self._pages.get(number, ()):
-            if not w.future.done() and readable(w.first, w.last):
-                w.future.set_result(None)
+        for need in self._pages.get(number, ()):
+            future = need.future
+            if future is not None and not future.done() and need.satisfied(readable):
+                future.set_result(None)
+
+    def wanted(self, number: int, first: int, last: int) -> bool:
+        """Whether a reader wants the pages from memory although they are about to be stored."""
+        return any(n.avoid and n.overlaps(first, last) for n in self._pages.get(number, ()))
+
+    def hand(self, number: int, offset: int, data: bytes) -> None:
+        """Give a frame to all who need pages of it; `wake` tells them."""
+        first, last = page_span(offset, len(data))
+        for need in self._pages.get(number, ()):
+            if need.overlaps(first, last):
+                need.hold(offset, data)
 
     def fail(self, number: int, first: int, last: int, error: HubSpokeError) -> None:
         """Pages [first, last) will not come."""
-        for w in self._pages.get(number, ()):
-            if not w.future.done() and w.first < last and first < w.last:
-                w.future.set_exception(error)
+        for need in self._pages.get(number, ()):
+            future = need.future
+            if future is not None and not future.done() and need.overlaps(first, last):
+                future.set_exception(error)
 
     def fail_all(self, error: HubSpokeError) -> None:
-        for waiters in self._pages.values():
-            for w in waiters:
-                if not w.future.done():
-                    w.future.set_exception(error)
+        for needs in self._pages.values():
+            for need in needs:
+                if need.future is not None and not need.future.done():
+                    need.future.set_exception(error)
 
     async def next_change(self, name: ObjectName, timeout_s: float) -> None:
         """Until the replica applies a change of the name, or the time is up."""

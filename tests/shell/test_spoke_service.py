@@ -1,7 +1,6 @@
 """The spoke's shell between a real hub over real sockets and a block store."""
 
 import asyncio
-import errno
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -15,11 +14,11 @@ from hubspoke.adapters.block_store import FileBlockStore
 from hubspoke.adapters.clock import BootClock
 from hubspoke.adapters.hub_link import AiohttpHubLink
 from hubspoke.adapters.memory import MemoryObjectStore
-from hubspoke.adapters.memory_blocks import FaultyBlockStore, MemoryBlockStore
+from hubspoke.adapters.memory_blocks import MemoryBlockStore
 from hubspoke.adapters.memory_namespace import MemoryNamespace
 from hubspoke.core.ids import ObjectName, ReadState
 from hubspoke.core.ranking import RuleRanker
-from hubspoke.errors import HubUnavailable, NoSuchKey, VersionChanged
+from hubspoke.errors import NoSuchKey, VersionChanged
 from hubspoke.frontends.hub_protocol import HubProtocolApp
 from hubspoke.frontends.s3 import S3App
 from hubspoke.frontends.s3.response import buffers
@@ -239,21 +238,9 @@ async def test_a_restart_is_warm_and_checks_what_it_finds(tmp_path: Path) -> Non
             assert await get(spoke, 0, MIB) == BODY[:MIB]
             assert len(hub.fetches) == asked
             assert await get(spoke, MIB, MIB) == BODY[MIB : 2 * MIB]
-            assert len(hub.fetches) == asked + 1
+            again = hub.fetches[asked:]
+            assert 0 < sum(r.length for f in again for r in f.ranges) <= 256 << 10  # one frame
             assert spoke.ledger.corrupt_frames == 1
-
-
-@pytest.mark.filterwarnings("ignore")
-async def test_a_disk_that_refuses_writes_is_an_error_that_says_so() -> None:
-    async with a_hub() as (hub, _):
-        await hub.put(NAME, BODY)
-        full = FaultyBlockStore(
-            MemoryBlockStore(), lambda m: errno.ENOSPC if m == "write" else None
-        )
-        async with a_spoke(hub, full) as spoke:
-            with pytest.raises(HubUnavailable, match="cache folder"):
-                await get(spoke, 0, 4096)
-            assert spoke.core.cache.used == 0
 
 
 async def test_prefetch_brings_the_next_reads_before_they_come() -> None:

@@ -1,0 +1,406 @@
+"""Cache folders behind their health: every call timed, bounded, and judged where it is made.
+
+A folder has a thread for changes, which keeps their order (create, write, punch, drop), and a few
+for reads; nothing waits on another folder's. It decides nothing: core.health does. It never lets
+a call of a disk run on the loop, except those that the page cache answers.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from hubspoke.adapters.disk_threads import DiskThreads
+from hubspoke.core.cache import CachedObject, StoredFrame
+from hubspoke.core.health import Call, DiskState, FolderHealth, HealthConfig
+from hubspoke.ports import BlockStore, Clock, FileSpan, IndexedObject
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+READ_THREADS = 4  # NVMe reads 256 KiB in 0.1 ms: four keep it busy, and a hung disk holds no more
+WRITES_PENDING_MAX = 64  # of at most 256 KiB: what a disk may be behind before fills pass it by
+READS_PENDING_MAX = 256
+PROBE_BYTES = 64 << 10
+PROBE_DEADLINE_S = 1.0  # with an fsync, which waits for others' writes too
+CLOSE_S = 3.0  # what a disk gets to end its calls at the end
+
+
+class DiskSlow(OSError):
+    """The call was not made or not waited for: the folder is behind, slow or hung."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drive:
+    """A block store for one folder. root: where it lies, None in memory. probe: writes and reads
+    something small there, raises OSError."""
+
+    store: BlockStore
+    root: Path | None = None
+    probe: Callable[[], None] | None = None
+
+
+def probe_folder(root: Path) -> None:
+    """Write, flush and read back a small file. Raises OSError."""
+    path, data = root / "probe", os.urandom(PROBE_BYTES)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        n = os.pwrite(fd, data, 0)
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        if n < len(data) or os.pread(fd, len(data), 0) != data:
+            raise OSError(f"{path}: what was written is not what is read")
+    finally:
+        os.close(fd)
+    os.unlink(path)
+
+
+class _Running:
+    """One call under way. started: set by its thread. slow_s: counts as slow when it takes
+    longer, and again at each doubling, or one call that hangs would be one slow call for ever."""
+
+    __slots__ = ("call", "counted", "slow_s", "started", "took")
+
+    def __init__(self, call: Call, slow_s: float) -> None:
+        self.call = call
+        self.slow_s = slow_s
+        self.started: float | None = None
+        self.took = 0.0
+        self.counted = False
+
+
+class Disk:
+    """One folder; touched only on the loop."""
+
+    def __init__(
+        self,
+        drive: Drive,
+        clock: Clock,
+        config: HealthConfig,
+        recovered: Callable[["Disk"], None] = lambda disk: None,
+    ) -> None:
+        self.store = drive.store
+        self.root = drive.root
+        self.health = FolderHealth(config, clock.now())
+        self._clock = clock
+        self._recovered = recovered
+        self._probe = drive.probe
+        if self._probe is None and drive.root is not None:
+            root = drive.root
+            self._probe = lambda: probe_folder(root)
+        name = str(drive.root or "memory")
+        self._writer = DiskThreads(f"write {name}", 1)
+        self._readers = DiskThreads(f"read {name}", READ_THREADS)
+        self._prober = DiskThreads(f"probe {name}", 1)
+        self._running: set[_Running] = set()
+        self._watch: asyncio.TimerHandle | None = None
+        self._tending: asyncio.Task[None] | None = None
+        self._created: set[int] = set()  # only the writer's thread changes it
+        self._owed: list[Callable[[], None]] = []  # drops that failed
+        self._unpunched: list[tuple[int, int, int]] = []
+
+    @property
+    def behind(self) -> bool:
+        """More writes are waiting than a disk in time has."""
+        return self._writer.pending >= WRITES_PENDING_MAX
+
+    def holds(self, number: int) -> bool:
+        """Whether the object has a file here."""
+        return number in self._created
+
+    def found(self, number: int) -> None:
+        """The object was in the index at start."""
+        self._created.add(number)
+
+    # -- calls --------------------------------------------------------------------------------
+
+    def _timed(self, threads: DiskThreads, call: Call, work: Callable[[], T]) -> asyncio.Future[T]:
+        running = _Running(call, self.health.config.slow_s)
+        now = self._clock.now
+
+        def timed() -> T:
+            running.started = now()
+            try:
+                return work()
+            finally:
+                running.took = now() - running.started
+
+        future = threads.submit(timed)
+        self._running.add(running)
+        future.add_done_callback(lambda f: self._ended(running, f))
+        if self._watch is None:
+            self._arm()
+        return future
+
+    def _ended(self, running: _Running, future: "asyncio.Future[T]") -> None:
+        self._running.discard(running)
+        now, h = self._clock.now(), self.health
+        error = None if future.cancelled() else future.exception()
+        if isinstance(error, OSError):
+            self._told(h.failed(running.call, now, f"{running.call.value}: {error}"))
+        elif running.took > h.config.slow_s and not running.counted:
+            self._told(h.slow(running.call, now))
+        elif not running.counted:
+            h.succeeded(running.call, now)
+
+    def _arm(self) -> None:
+        delay = self.health.config.slow_s / 2
+        self._watch = asyncio.get_running_loop().call_later(delay, self._look)
+
+    def _look(self) -> None:
+        """Calls that hang count as slow before they end, or they would never count."""
+        self._watch = None
+        now, h = self._clock.now(), self.health
+        for running in list(self._running):
+            started = running.started
+            if started is not None and now - started > running.slow_s:
+                running.counted = True
+                running.slow_s *= 2
+                self._told(h.slow(running.call, now))
+        if self._running:
+            self._arm()
+
+    def _told(self, changed: bool) -> None:
+        if not changed:
+            return
+        h = self.health
+        log.warning(
+            "cache folder %s state=%s read_errors=%d write_errors=%d slow_calls=%d last_error=%s",
+            self.root,
+            h.state.value,
+            h.errors[Call.READ],
+            h.errors[Call.WRITE],
+            h.slow_calls,
+            h.last_error,
+        )
+        if self._tending is None or self._tending.done():
+            self._tending = asyncio.get_running_loop().create_task(self._tend())
+
+    def write(
+        self, obj: CachedObject, offset: int, data: bytes, digest: int, check: Callable[[], None]
+    ) -> asyncio.Future[None]:
+        """Check and store a frame, after all that was asked before.
+
+        Raises DiskSlow at once when the disk is behind; the future may hold OSError, and what
+        `check` raises.
+        """
+        if self.behind:
+            raise DiskSlow(f"{self.root}: {self._writer.pending} writes are waiting")
+        number, store = obj.number, self.store
+
+        def work() -> None:
+            check()
+            if number not in self._created:
+                store.create(number, obj.name, obj.version, obj.size)
+                self._created.add(number)
+            store.write(number, offset, data, digest)
+
+        return self._timed(self._writer, Call.WRITE, work)
+
+    def read(self, number: int, offset: int, length: int) -> asyncio.Future[bytes]:
+        """Bytes from the disk. Raises DiskSlow at once when reads hang."""
+        store = self.store
+        return self._reading(lambda: store.read(number, offset, length))
+
+    def check(
+        self, number: int, frame: StoredFrame, digest: Callable[[bytes], int]
+    ) -> asyncio.Future[bool]:
+        """Whether the frame on the disk has its digest. As `read` otherwise."""
+        store = self.store
+        return self._reading(
+            lambda: digest(store.read(number, frame.offset, frame.length)) == frame.digest
+        )
+
+    def _reading(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        slow, now = self.health.config.slow_s, self._clock.now()
+        hung = sum(
+            r.call is Call.READ and r.started is not None and now - r.started > slow
+            for r in self._running
+        )
+        if hung >= READ_THREADS or self._readers.pending >= READS_PENDING_MAX:
+            raise DiskSlow(f"{self.root}: {self._readers.pending} reads are waiting")
+        return self._timed(self._readers, Call.READ, work)
+
+    def read_now(self, number: int, offset: int, length: int) -> bytes | None:
+        """See ports.BlockStore."""
+        return self.store.read_now(number, offset, length)
+
+    def lend_now(self, number: int, offset: int, length: int) -> FileSpan | None:
+        """See ports.BlockStore."""
+        return self.store.lend_now(number, offset, length)
+
+    def punch(self, number: int, offset: int, length: int) -> None:
+        """Free bytes, after all that was asked before. If it fails, `unpunched` tells later."""
+        store = self.store
+
+        def work() -> None:
+            if number in self._created:
+                store.punch(number, offset, length)
+
+        def ended(future: asyncio.Future[None]) -> None:
+            if isinstance(future.exception(), OSError):
+                self._unpunched.append((number, offset, length))
+
+        self._timed(self._writer, Call.WRITE, work).add_done_callback(ended)
+
+    def unpunched(self) -> list[tuple[int, int, int]]:
+        """(object, offset, length) that could not be freed, each told once. Whether the bytes
+        are of use again by now is for the caller to know: punched, they would read as zeros."""
+        told, self._unpunched = self._unpunched, []
+        return told
+
+    def drop(self, number: int) -> None:
+        """Remove an object, after all that was asked before; done again later if it fails."""
+
+        def work() -> None:
+            if number in self._created:
+                self.store.drop(number)
+                self._created.discard(number)
+
+        self._remove(work)
+
+    def _remove(self, work: Callable[[], None]) -> None:
+        # No bound: there are at most as many as the folder has objects, and each takes 200 bytes.
+        def owed(future: asyncio.Future[None]) -> None:
+            if isinstance(future.exception(), OSError):
+                self._owed.append(work)
+
+        self._timed(self._writer, Call.WRITE, work).add_done_callback(owed)
+
+    # -- probing ------------------------------------------------------------------------------
+
+    async def _tend(self) -> None:
+        """Probe until the folder is healthy; ends by itself."""
+        h, step = self.health, self.health.config.probe_interval_s / 2
+        while h.state is not DiskState.HEALTHY:
+            await asyncio.sleep(step)
+            if not h.probe_due(self._clock.now()):
+                continue
+            good = await self._probed()
+            if h.probed(self._clock.now(), good=good):
+                log.info("cache folder %s state=healthy", self.root)
+                owed, self._owed = self._owed, []
+                for work in owed:
+                    self._remove(work)
+                self._recovered(self)
+
+    async def _probed(self) -> bool:
+        if self._probe is None:
+            return True
+        if self._prober.pending:
+            return False  # the one before still hangs
+        future = self._prober.submit(self._probe)
+        done, _ = await asyncio.wait({future}, timeout=PROBE_DEADLINE_S)
+        error = future.exception() if done else TimeoutError(f"no end after {PROBE_DEADLINE_S:g} s")
+        if error is not None:
+            self.health.last_error = f"probe: {error}"
+        return error is None
+
+    async def close(self) -> None:
+        """End what is under way; a call that hangs keeps its thread and its descriptors."""
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._tending is not None:
+            self._tending.cancel()
+            await asyncio.gather(self._tending, return_exceptions=True)
+        pools = (self._writer, self._readers, self._prober)
+        if all(await asyncio.gather(*(pool.close(CLOSE_S) for pool in pools))):
+            self.store.close()
+        else:
+            log.warning("cache folder %s hangs and is left open", self.root)
+        if self._watch is not None:
+            self._watch.cancel()
+
+
+class Disks:
+    """All cache folders of a spoke: where each object lies, and where a new one should."""
+
+    def __init__(
+        self,
+        drives: Sequence[Drive],
+        clock: Clock,
+        config: HealthConfig,
+        recovered: Callable[[Disk], None] = lambda disk: None,
+    ) -> None:
+        """recovered: called with a folder that is healthy again."""
+        assert drives
+        self.disks = [Disk(d, clock, config, self._disk_recovered) for d in drives]
+        self.recovered = recovered
+        self._home: dict[int, Disk] = {}
+
+    def _disk_recovered(self, disk: Disk) -> None:
+        self.recovered(disk)
+
+    async def load(self) -> list[IndexedObject]:
+        """Open all folders. A number found twice keeps the first: one spoke gave the numbers, so
+        the second folder is another spoke's. Raises ConfigError."""
+        found: list[IndexedObject] = []
+        for disk in self.disks:
+            for o in await asyncio.to_thread(disk.store.load):
+                disk.found(o.number)
+                if o.number in self._home:
+                    disk.drop(o.number)
+                    continue
+                self._home[o.number] = disk
+                found.append(o)
+        return found
+
+    def of(self, number: int) -> Disk | None:
+        """The folder that has the object's file, or is about to."""
+        return self._home.get(number)
+
+    def readable(self, number: int) -> bool:
+        """Whether the object's folder should be read before the hub is asked."""
+        disk = self._home.get(number)
+        return disk is None or disk.health.readable
+
+    def for_fill(self, number: int | None) -> Disk | None:
+        """Where frames of the object go; None: nowhere now. A new object goes to a healthy
+        folder, in turns."""
+        if number is not None:
+            disk = self._home.get(number)
+            if disk is not None and (disk.health.writable or disk.holds(number)):
+                return disk if disk.health.writable and not disk.behind else None
+        healthy = [d for d in self.disks if d.health.writable and not d.behind]
+        return healthy[(number or 0) % len(healthy)] if healthy else None
+
+    def write(
+        self, obj: CachedObject, offset: int, data: bytes, digest: int, check: Callable[[], None]
+    ) -> asyncio.Future[None]:
+        """See Disk.write; DiskSlow too when no folder takes it."""
+        disk = self.for_fill(obj.number)
+        if disk is None:
+            raise DiskSlow(f"{obj.name}: no cache folder takes its frames now")
+        self._home[obj.number] = disk
+        return disk.write(obj, offset, data, digest, check)
+
+    def punch(self, number: int, offset: int, length: int) -> None:
+        """See Disk.punch."""
+        disk = self._home.get(number)
+        if disk is not None:
+            disk.punch(number, offset, length)
+
+    def drop(self, number: int) -> None:
+        """See Disk.drop; the number is never used again."""
+        disk = self._home.pop(number, None)
+        if disk is not None:
+            disk.drop(number)
+
+    @property
+    def written_bytes(self) -> int:
+        """To all folders since the start."""
+        return sum(d.store.written_bytes for d in self.disks)
+
+    def objects_by_folder(self) -> list[int]:
+        """How many objects lie in each folder."""
+        counts = dict.fromkeys(self.disks, 0)
+        for disk in self._home.values():
+            counts[disk] += 1
+        return list(counts.values())
+
+    async def close(self) -> None:
+        """End all folders' calls, at most CLOSE_S later."""
+        await asyncio.gather(*(d.close() for d in self.disks))
