@@ -121,6 +121,9 @@ class _HubFront:
     def facts(self) -> HubFacts:
         return self._service.facts()
 
+    def limits(self) -> list[str]:
+        return self._service.limits()
+
     def ready(self) -> list[str]:
         return self._phase.reasons(self._service)
 

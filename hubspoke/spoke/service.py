@@ -199,6 +199,7 @@ class SpokeService:
         staleness = self.follower.admit(name)
         record = self.namespace.get(name)
         if record is None:
+            self.follower.absent(name)
             if name.bucket not in self.namespace.buckets():
                 raise NoSuchBucket(f"{name.bucket}: no such bucket")
             raise NoSuchKey(f"{name}: no such object")
