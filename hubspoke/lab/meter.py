@@ -1,6 +1,8 @@
 """A training job's own meter: tells the spoke about once a second how the job is doing.
 
-`POST {admin}/v1/jobs/NAME` takes increments: samples, compute_seconds, wait_seconds. They are sent
+`POST {admin}/v1/jobs/NAME` takes increments: samples, compute_seconds, wait_seconds. The first is
+one of zeros before the job reads anything, because the spoke counts a job's hit ratio from its
+first post on: without it the cold reads of the first second were left out. The others are sent
 by a thread, so that a slow or absent admin port never delays a step; what could not be sent goes
 with the next try, and what nobody takes is dropped at the end. It never raises into the job.
 """
@@ -31,6 +33,8 @@ class JobMeter:
         self._thread = threading.Thread(target=self._run, name="job-meter", daemon=True)
 
     def start(self) -> None:
+        """Tell that the job begins, which waits for one try at most; call before the first read."""
+        self._post(0, 0.0, 0.0)
         self._thread.start()
 
     def add(self, samples: int, compute_s: float, wait_s: float) -> None:
@@ -56,16 +60,19 @@ class JobMeter:
             self._pending = [0.0, 0.0, 0.0]
         if not samples:
             return
+        if not self._post(samples, compute, wait):
+            self.add(int(samples), compute, wait)
+
+    def _post(self, samples: float, compute: float, wait: float) -> bool:
+        """Whether the admin port took it."""
         body = json.dumps(
             {"samples": int(samples), "compute_seconds": compute, "wait_seconds": wait}
         )
         connection = http.client.HTTPConnection(self._host, self._port, timeout=_TIMEOUT_S)
         try:
             connection.request("POST", self._path, body, {"content-type": "application/json"})
-            taken = connection.getresponse().status < 300
+            return connection.getresponse().status < 300
         except (OSError, http.client.HTTPException):
-            taken = False
+            return False
         finally:
             connection.close()
-        if not taken:
-            self.add(int(samples), compute, wait)

@@ -265,11 +265,21 @@ def test_job_sends_its_meter_and_all_of_it(dataset: Path, s3: TinyS3) -> None:
     admin = s3.url.removesuffix("/tokens")
     result = run_job(config(dataset, admin=admin, compute_s=0.08, name="my job"))
     assert {path for path, _ in s3.posts} == {"/v1/jobs/my%20job"}
-    assert len(s3.posts) >= 2, "about once a second, and the rest at the end"
+    assert len(s3.posts) >= 3, "at the start, about once a second, and the rest at the end"
     bodies = [body for _, body in s3.posts]
     assert sum(b["samples"] for b in bodies) == 96
     assert sum(b["compute_seconds"] for b in bodies) == pytest.approx(result.compute_seconds)
     assert sum(b["wait_seconds"] for b in bodies) == pytest.approx(result.wait_seconds)
+
+
+def test_job_tells_its_meter_before_it_reads(dataset: Path, s3: TinyS3) -> None:
+    posts: list[int] = []
+    s3.answer = lambda _n, _p, _o: posts.append(len(s3.posts))
+    run_job(config(dataset, source=s3.url, admin=s3.url.removesuffix("/tokens"), steps=2))
+    assert posts and min(posts) >= 1, "the hit ratio covers every read"
+    path, first = s3.posts[0]
+    assert path == "/v1/jobs/test"
+    assert first == {"samples": 0, "compute_seconds": 0.0, "wait_seconds": 0.0}
 
 
 def test_absent_admin_port_does_not_disturb_the_job(dataset: Path) -> None:
