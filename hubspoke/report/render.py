@@ -1,9 +1,10 @@
 """The report as tables for people; nothing here is computed that is not in the JSON.
 
-What is null is shown as a dash. Units are chosen for reading: KiB to TiB, ms, percent, USD.
+What is null is shown as a dash, money without a known price as "unknown". Units are chosen for
+reading: KiB to TiB, ms, percent, USD.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Group
@@ -11,6 +12,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 DASH = "-"
+UNKNOWN = "unknown"
 
 
 def size(value: float | None) -> str:
@@ -38,6 +40,11 @@ def ms(value: float | None) -> str:
 def usd(value: float | None) -> str:
     """Four digits after the point: a demo moves fractions of a cent."""
     return DASH if value is None else f"{value:.4f} USD"
+
+
+def rate(value: float | None) -> str:
+    """1.5 GiB/s."""
+    return DASH if value is None else f"{size(value)}/s"
 
 
 def number(value: float | None, digits: int = 0) -> str:
@@ -80,7 +87,9 @@ def _three(reads: Mapping[str, Any]) -> str:
 
 
 def _latency(report: Mapping[str, Any]) -> Table:
-    table = Table(title="Latency of reads", title_justify="left", box=None, pad_edge=False)
+    table = Table(
+        title="Latency of reads, inside the spoke", title_justify="left", box=None, pad_edge=False
+    )
     names = ("p50", "p90", "p99", "p999", "max")
     for name in ("", *names):
         table.add_column(name, justify="right" if name else "left")
@@ -96,13 +105,12 @@ def _causes(report: Mapping[str, Any]) -> str:
 
 def _warm_up(report: Mapping[str, Any]) -> Table:
     convergence, prefetch = report["convergence"], report["prefetch"]
-    held = convergence["reads_to_threshold"]
+    again = convergence["relearned"]
     return _pairs(
         "Warm-up and prediction",
         [
-            (f"reads until {percent(convergence['threshold'])}", number(held)),
-            ("seconds until then", seconds(convergence["seconds_to_threshold"])),
-            ("learned again", number(len(convergence["relearned"]))),
+            (f"hit ratio {convergence['threshold']:.0%} and more", _held(convergence)),
+            *([("learned again", _learned_again(again))] if again else []),
             ("prefetched", size(prefetch["issued_bytes"])),
             ("accuracy", percent(prefetch["accuracy"])),
             ("coverage", percent(prefetch["coverage"])),
@@ -112,22 +120,52 @@ def _warm_up(report: Mapping[str, Any]) -> Table:
     )
 
 
+def _held(convergence: Mapping[str, Any]) -> str:
+    """From when on every window of reads was at the threshold or above."""
+    reads = convergence["reads_to_threshold"]
+    if reads is None:
+        return "not yet"
+    if not reads:
+        return "from the first read on"
+    return f"after {number(reads)} reads, {seconds(convergence['seconds_to_threshold'])}"
+
+
+def _learned_again(relearned: Sequence[Mapping[str, Any]]) -> str:
+    """Changes of the pattern of reads, each a warm-up of its own."""
+    newest = relearned[-1]
+    reads = newest["reads_to_threshold"]
+    if reads is None:
+        back = "not warm yet"
+    else:
+        back = f"warm again after {number(reads)} reads" if reads else "stayed warm"
+    return f"changes of pattern: {len(relearned)}; the last: {newest['cause']}, {back}"
+
+
 def _wan(report: Mapping[str, Any]) -> Table:
     wan = report["wan"]
     classes = {k: v for k, v in wan["by_class"].items() if v is not None}
-    amplification = wan["read_amplification"]
+    amplification, packed = wan["read_amplification"], wan["compression_ratio"]
     return _pairs(
         "WAN",
         [
-            ("received", size(wan["received_bytes"])),
+            ("received, compressed" if packed else "received", size(wan["received_bytes"])),
             *((f"  for {name}", size(value)) for name, value in classes.items()),
             ("sent", size(wan["sent_bytes"])),
+            *([("compressed by", f"a factor of {packed:.2f}")] if packed else []),
             ("unique bytes read", size(wan["unique_bytes"])),
             ("received per unique byte", number(amplification, 3)),
             ("round trip", ms(wan["rtt_ms"])),
-            ("rate of the path", f"{size(wan['bandwidth_bytes_per_second'])}/s"),
+            ("rate of the path", rate(wan["bandwidth_bytes_per_second"])),
         ],
     )
+
+
+def _amount(value: float | None) -> str:
+    return UNKNOWN if value is None else usd(value)
+
+
+def _per_gb(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{usd(value)}/GB"
 
 
 def _money(report: Mapping[str, Any]) -> Table:
@@ -135,12 +173,12 @@ def _money(report: Mapping[str, Any]) -> Table:
     return _pairs(
         "Money",
         [
-            ("price, hub to spoke", f"{usd(cost['price_per_gb_hub_to_spoke'])}/GB"),
-            ("price, spoke to hub", f"{usd(cost['price_per_gb_spoke_to_hub'])}/GB"),
-            ("WAN traffic", usd(cost["usd"])),
-            ("the same reads, remote", usd(cost["usd_remote_reads"])),
-            ("saved", usd(cost["saved_usd"])),
-            ("a full copy, first month", usd(cost["usd_full_copy"])),
+            ("price, hub to spoke", _per_gb(cost["price_per_gb_hub_to_spoke"])),
+            ("price, spoke to hub", _per_gb(cost["price_per_gb_spoke_to_hub"])),
+            ("WAN traffic", _amount(cost["usd"])),
+            ("the same reads, remote", _amount(cost["usd_remote_reads"])),
+            ("saved", _amount(cost["saved_usd"])),
+            ("a full copy, first month", _amount(cost["usd_full_copy"])),
             ("prices from", str(cost["price_source"] or "unknown; see --price").split(", http")[0]),
         ],
     )
@@ -256,8 +294,8 @@ def render_status(status: Mapping[str, Any], streams_max: int = 20) -> Group:
         [
             ("hit ratio, requests", percent(status["hit_ratio"])),
             ("reads", f"{number(status['requests_per_second'], 1)}/s"),
-            ("received", f"{size(status['received_bytes_per_second'])}/s"),
-            ("sent", f"{size(status['sent_bytes_per_second'])}/s"),
+            ("received", rate(status["received_bytes_per_second"])),
+            ("sent", rate(status["sent_bytes_per_second"])),
             ("round trip", ms(status["rtt_ms"])),
             ("prefetches on their way", size(status["prefetch_in_flight_bytes"])),
             ("cached", f"{size(status['cache_bytes'])} of {size(status['cache_capacity_bytes'])}"),
@@ -285,7 +323,7 @@ def _streams(streams: list[dict[str, Any]], most: int) -> Table:
             size(stream.get("position")),
             size(stream.get("size")),
             number(stream.get("clients")),
-            f"{size(stream.get('bytes_per_second'))}/s",
+            rate(stream.get("bytes_per_second")),
             size(stream.get("prefetched_to")),
         )
     return table
