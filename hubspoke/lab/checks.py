@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hubspoke.lab.measure import ratio
 from hubspoke.lab.stack import HUB_REGION, SPOKE_REGION
 from hubspoke.lab.ways import WayResult
 from hubspoke.report.cost import PriceOverride, cost_section, prices_for
@@ -18,6 +19,8 @@ WARM_UTILISATION = 0.94
 WARM_UP_STEPS_MAX = 10
 AMPLIFICATION_MAX = 1.05
 UNPREDICTED_UTILISATION_MAX = 0.7
+SHUFFLED_LAST_STEPS = 500
+SHUFFLED_UTILISATION = 0.95
 WARM_OF_LOCAL_MIN = 0.99
 WARM_WAN_MAX = 0.01
 AGREEMENT = 0.01
@@ -50,6 +53,8 @@ def _all(results: Mapping[str, WayResult]) -> Iterator[Check]:
         yield Check("cold, prefetch off: utilisation", passed, f"{u:.2%}", bound)
     if warm and local:
         yield from _warm(warm, local)
+    if shuffled := results.get("shuffled-cold"):
+        yield from _shuffled(shuffled)
     wrong = sum(r.job.wrong_bytes for r in results.values())
     reads = sum(r.job.reads for r in results.values())
     figure = f"{wrong} in {reads:,} reads"
@@ -73,12 +78,28 @@ def _cold(cold: WayResult) -> Iterator[Check]:
     passed = first is not None and first <= WARM_UP_STEPS_MAX
     figure = "none" if first is None else f"starts at step {first}"
     yield Check(name, passed, figure, f"starts at step ≤ {WARM_UP_STEPS_MAX}")
-    yield _wan_share("spoke cold: WAN bytes of unique bytes", cold, AMPLIFICATION_MAX)
-    if cold.report is not None:
-        # Compression would hide bytes that were brought and never read.
-        share = cold.report["wan"]["payload_bytes"] / job.unique_bytes
-        name, passed = "spoke cold: bytes before compression of unique", share <= AMPLIFICATION_MAX
-        yield Check(name, passed, f"{share:.4f}", f"≤ {AMPLIFICATION_MAX:g}")
+    yield _wan_share("spoke cold: WAN bytes (compressed) of unique", cold, AMPLIFICATION_MAX)
+    yield _payload_share("spoke cold: bytes before compression of unique", cold)
+
+
+def _shuffled(cold: WayResult) -> Iterator[Check]:
+    """The order is not known at first; it must be in the job's second half."""
+    job = cold.job
+    begin = max(job.steps - SHUFFLED_LAST_STEPS, job.steps // 2)
+    last = [window for window in job.windows if window.first_step >= begin]
+    compute = sum(window.compute_seconds for window in last)
+    u = ratio(compute, compute + sum(window.wait_seconds for window in last))
+    name = f"shuffled cold: utilisation, last {job.steps - begin} of {job.steps} steps"
+    yield Check(name, u >= SHUFFLED_UTILISATION, f"{u:.2%}", f"≥ {SHUFFLED_UTILISATION:.0%}")
+    yield _payload_share("shuffled cold: bytes before compression of unique", cold)
+
+
+def _payload_share(name: str, result: WayResult) -> Check:
+    """Compression would hide bytes that were brought and never read."""
+    if result.report is None:
+        return Check(name, False, "not reported", f"≤ {AMPLIFICATION_MAX:g}")
+    share = result.report["wan"]["payload_bytes"] / result.job.unique_bytes
+    return Check(name, share <= AMPLIFICATION_MAX, f"{share:.4f}", f"≤ {AMPLIFICATION_MAX:g}")
 
 
 def _wan_share(name: str, result: WayResult, most: float) -> Check:
@@ -99,7 +120,7 @@ def _warm(warm: WayResult, local: WayResult) -> Iterator[Check]:
         passed = ours >= WARM_OF_LOCAL_MIN * theirs
         figure = f"{ours:.2%} ({ours / theirs:.2%} of {theirs:.2%})"
         yield Check(f"spoke warm: utilisation, {what}", passed, figure, bound)
-    yield _wan_share("spoke warm: WAN bytes of unique bytes", warm, WARM_WAN_MAX)
+    yield _wan_share("spoke warm: WAN bytes of unique", warm, WARM_WAN_MAX)
 
 
 def _report(result: WayResult, report: Mapping[str, Any]) -> Iterator[Check]:

@@ -36,7 +36,7 @@ from hubspoke.report.plots import require_matplotlib
 
 BUCKET = "tokens"
 _ROOM_BYTES = 1 << 30  # data set, one cache and the half-built next one, with something to spare
-_TEXT_COLUMNS_MIN = 118  # five ways side by side
+_TEXT_COLUMNS_MIN = 100  # five ways side by side
 
 
 @dataclass(frozen=True, slots=True)

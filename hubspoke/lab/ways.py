@@ -89,7 +89,8 @@ class WanBytes:
 @dataclass(frozen=True, slots=True)
 class WayResult:
     """wan: until after the report was read. wan_before_report: the same until just before it was.
-    usd: what the WAN bytes cost, None without a price. report: the spoke's /v1/report."""
+    usd: what the WAN bytes cost, None without a price. report: the spoke's /v1/report.
+    steps_whole: steps of the whole job, of which a way may run only the first."""
 
     way: Way
     job: JobResult
@@ -97,6 +98,7 @@ class WayResult:
     usd: float | None
     report: dict[str, Any] | None
     wan_before_report: WanBytes | None = None
+    steps_whole: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -105,6 +107,7 @@ class WayResult:
             "wan": asdict(self.wan) if self.wan else None,
             "usd": self.usd,
             "report": self.report,
+            "steps_whole": self.steps_whole,
             "wan_before_report": asdict(self.wan_before_report) if self.wan_before_report else None,
         }
 
@@ -136,7 +139,7 @@ class Runner:
 
     def run(self, ways: Sequence[Way]) -> dict[str, WayResult]:
         """Results by the ways' names."""
-        return {way.name: self._run(way) for way in ways}
+        return {way.name: replace(self._run(way), steps_whole=self._steps) for way in ways}
 
     def _run(self, way: Way) -> WayResult:
         if way.source == "spoke":

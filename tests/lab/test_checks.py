@@ -1,6 +1,6 @@
 """The reference job's checks: what passes, and that each of them can fail."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from rich.console import Console
 from hubspoke.lab.checks import Check, evaluate
 from hubspoke.lab.measure import RECORD_DTYPE, JobResult, WrongRead, phases, windows
 from hubspoke.lab.readers import STATE_NAMES
-from hubspoke.lab.show import picture, whole
+from hubspoke.lab.show import compare, picture, whole
 from hubspoke.lab.ways import WAYS, WanBytes, WayResult
 
 STEPS = 200
@@ -81,6 +81,9 @@ def results() -> dict[str, WayResult]:
             job("spoke-cold-no-prefetch", state="miss", wait=0.1),
             brought,
         ),
+        "shuffled-cold": result(
+            "shuffled-cold", job("shuffled-cold", state="hit", first_wait=5.0), brought
+        ),
     }
 
 
@@ -91,7 +94,7 @@ def failures(results: dict[str, WayResult]) -> list[str]:
 def test_good_results_pass_every_check(results: dict[str, WayResult]) -> None:
     checks = evaluate(results)
     assert failures(results) == []
-    assert len(checks) == 22
+    assert len(checks) == 28
 
 
 def _job(results: dict[str, WayResult], name: str, **changes: Any) -> None:
@@ -102,8 +105,10 @@ def _wan(results: dict[str, WayResult], name: str, wan: WanBytes) -> None:
     results[name] = replace(results[name], wan=wan)
 
 
-def _report(results: dict[str, WayResult], part: str, **changes: Any) -> None:
-    told = results["spoke-cold"].report
+def _report(
+    results: dict[str, WayResult], part: str, way: str = "spoke-cold", **changes: Any
+) -> None:
+    told = results[way].report
     assert told is not None
     told[part].update(changes)
 
@@ -127,6 +132,16 @@ def _report(results: dict[str, WayResult], part: str, **changes: Any) -> None:
             "cold, prefetch off: utilisation",
         ),
         (lambda r: _job(r, "spoke-warm", utilisation=0.98), "spoke warm: utilisation, all steps"),
+        (
+            lambda r: _job(
+                r, "shuffled-cold", windows=job("shuffled-cold", state="miss", wait=0.01).windows
+            ),
+            "shuffled cold: utilisation, last 100 of 200 steps",
+        ),
+        (
+            lambda r: _report(r, "wan", "shuffled-cold", payload_bytes=int(1.06 * UNIQUE)),
+            "shuffled cold: bytes before",
+        ),
         (
             lambda r: _job(
                 r, "spoke-warm", phases=job("spoke-warm", state="hit", first_wait=0.05).phases
@@ -163,8 +178,8 @@ def test_too_many_wan_bytes_fail_cold_and_warm(results: dict[str, WayResult]) ->
     _wan(results, "spoke-cold", WanBytes(UNIQUE, UNIQUE // 19))
     _wan(results, "spoke-warm", WanBytes(UNIQUE // 100, 1))
     assert {
-        "spoke cold: WAN bytes of unique bytes",
-        "spoke warm: WAN bytes of unique bytes",
+        "spoke cold: WAN bytes (compressed) of unique",
+        "spoke warm: WAN bytes of unique",
     } <= set(failures(results))
 
 
@@ -200,19 +215,46 @@ def test_ways_that_were_not_run_are_not_judged(results: dict[str, WayResult]) ->
 def test_results_are_shown_side_by_side_with_failed_checks(
     results: dict[str, WayResult], tmp_path: Path
 ) -> None:
-    console = Console(width=140, record=True, file=(tmp_path / "out").open("w"))
+    short = results["spoke-cold-no-prefetch"]
+    results["spoke-cold-no-prefetch"] = replace(short, steps_whole=999)
     failed = Check("something: must be", False, "is not", "must be")
-    console.print(whole(results, [*evaluate(results), failed], None))
-    console.file.close()
-    text = console.export_text()
-    for words in ("hub-local", "spoke, cold", "prefetch off", "utilisation, 150-", "FAIL"):
+    text = _shown([whole(results, [*evaluate(results), failed], None)], tmp_path)
+    for words in (
+        *("hub-local", "spoke, cold", "prefetch off", "at client", "  steps 150-", "FAIL"),
+        "only the first 200 of 999 steps, since all of them would take 2.0 minutes",
+        "Single shuffled reads cannot be foretold",
+        "Checks: 28 passed, 1 failed",
+    ):
         assert words in text
-    assert "Checks: 22 passed, 1 failed" in text
+
+
+def test_five_ways_fit_100_columns(results: dict[str, WayResult], tmp_path: Path) -> None:
+    large = replace(results["spoke-cold"].job.latency_ms, p50=999.4, p99=12_345.6)
+    ways = []
+    for one in results.values():
+        wide = replace(one.job, latency_ms=large, unique_bytes=1023 << 20, order="sequential")
+        ways.append(replace(one, job=wide, usd=12.3456, wan=WanBytes(1023 << 20, 1023 << 10)))
+    lines = _shown([compare(ways)], tmp_path).splitlines()
+    assert max(map(len, lines)) <= 100
+    assert any(line.count("999 / 12346") == 5 for line in lines)
+    assert any(line.count("1023.00 MiB") == 5 for line in lines)
+    assert any(line.count("12.3456 USD") == 5 for line in lines)
+
+
+def test_money_without_a_price_is_unknown(results: dict[str, WayResult], tmp_path: Path) -> None:
+    text = _shown([compare([results["hub-local"], results["spoke-cold"]])], tmp_path)
+    (line,) = [line for line in text.splitlines() if "WAN money" in line]
+    assert line.split() == ["│WAN", "money", "│", "-", "│", "unknown│"]
+
+
+def _shown(parts: Sequence[Any], tmp_path: Path) -> str:
+    with (tmp_path / "out").open("w") as file:
+        console = Console(width=100, record=True, file=file)
+        console.print(*parts)
+    return console.export_text()
 
 
 def test_picture_is_a_png_with_every_way(results: dict[str, WayResult], tmp_path: Path) -> None:
-    shuffled = job("shuffled-cold", state="miss")
-    results["shuffled-cold"] = result("shuffled-cold", shuffled, None)
     path = tmp_path / "run.png"
     picture(path, "a title", results)
     data = path.read_bytes()
