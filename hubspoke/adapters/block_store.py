@@ -10,63 +10,18 @@ import ctypes
 import errno
 import os
 import threading
-from collections import OrderedDict
 from pathlib import Path
 
 from hubspoke.adapters import cache_index
+from hubspoke.adapters.open_files import OpenFiles
 from hubspoke.core.ids import ObjectName, Version
 from hubspoke.errors import ConfigError, FormatError
 from hubspoke.ports import FileSpan, IndexedObject
 
-OPEN_FILES_MAX = 512
 SAMPLE_BYTES = 256 << 10  # the kernel reads and drops a file's pages in runs of about this
 _PUNCH_HOLE, _KEEP_SIZE = 2, 1
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
-
-
-class OpenFiles:
-    """Descriptors kept open, least recently used closed first; one in use is never closed."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._lock = threading.Lock()
-        self._files: OrderedDict[int, list[int]] = OrderedDict()  # number -> [descriptor, uses]
-
-    def acquire(self, number: int, *, create: bool = False) -> int:
-        """A descriptor for the data file, to be given back with `release`. Raises OSError."""
-        with self._lock:
-            entry = self._files.get(number)
-            if entry is None:
-                flags = os.O_RDWR | (os.O_CREAT | os.O_TRUNC if create else 0)
-                entry = [os.open(self._folder / str(number), flags, 0o600), 0]
-                self._files[number] = entry
-            else:
-                self._files.move_to_end(number)
-            entry[1] += 1
-            return entry[0]
-
-    def release(self, number: int) -> None:
-        with self._lock:
-            self._files[number][1] -= 1
-            while len(self._files) > OPEN_FILES_MAX:
-                idle = next((n for n, e in self._files.items() if e[1] == 0), None)
-                if idle is None:
-                    return
-                os.close(self._files.pop(idle)[0])
-
-    def forget(self, number: int) -> None:
-        """Close the descriptor unless somebody still reads: then it goes as the oldest."""
-        with self._lock:
-            entry = self._files.get(number)
-            if entry is not None and entry[1] == 0:
-                os.close(self._files.pop(number)[0])
-
-    def close(self) -> None:
-        with self._lock:
-            for fd, _ in self._files.values():
-                os.close(fd)
-            self._files.clear()
 
 
 class CacheFolder:
@@ -157,7 +112,9 @@ class CacheFolder:
     def read_now(self, number: int, offset: int, length: int) -> bytes | None:
         """The bytes if the page cache has all of them; None if a disk would be waited for."""
         buffer = bytearray(length)
-        fd = self._files.acquire(number)
+        fd = self._files.acquire_now(number)
+        if fd is None:
+            return None
         try:
             n = os.preadv(fd, [buffer], offset, os.RWF_NOWAIT)
         except OSError:  # EAGAIN: not in memory; EOPNOTSUPP: the file system cannot tell
@@ -169,7 +126,9 @@ class CacheFolder:
     def lend_now(self, number: int, offset: int, length: int) -> FileSpan | None:
         """A span if the page cache has it, as far as samples tell: a disk read of a page or two
         inside sendfile is no harm, of megabytes would stop the loop."""
-        fd = self._files.acquire(number)
+        fd = self._files.acquire_now(number)
+        if fd is None:
+            return None
         byte = bytearray(1)
         try:
             for at in (*range(offset, offset + length, SAMPLE_BYTES), offset + length - 1):
