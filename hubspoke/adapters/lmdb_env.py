@@ -39,6 +39,13 @@ def open_env(path: Path, keep_log: bool, map_bytes: int) -> lmdb.Environment:
         raise StoreUnavailable(f"{what}: {e}") from e
 
 
+def of_disk(error: Exception) -> bool:
+    """Something that time may mend, and that says nothing about what the folder holds: the disk
+    is full or fails (LMDB has no class for EIO), memory is short, LMDB refuses after such."""
+    mendable = (lmdb.DiskError, lmdb.MemoryError, lmdb.PanicError, OSError, MemoryError)
+    return isinstance(error, mendable) or type(error) is lmdb.Error
+
+
 def free_name(path: Path) -> Path:
     """A path beside it that nothing has."""
     number = 1

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import lmdb
 
-from hubspoke.adapters.lmdb_env import WrongKind, free_name, load_state, open_env
+from hubspoke.adapters.lmdb_env import WrongKind, free_name, load_state, of_disk, open_env
 from hubspoke.adapters.lmdb_records import (
     merge_page,
     number_key,
@@ -93,7 +93,7 @@ class LmdbNamespace:
             self._load_state()
         except lmdb.Error as e:
             self._env.close()
-            if isinstance(e, lmdb.DiskError):  # says nothing about what the folder holds
+            if of_disk(e):
                 raise StoreUnavailable(f"namespace in {path}: {e}") from e
             raise FormatError(f"namespace in {path}: {e}") from e
         except BaseException:

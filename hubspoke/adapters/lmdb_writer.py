@@ -20,6 +20,7 @@ from typing import TypeAlias
 
 import lmdb
 
+from hubspoke.adapters.lmdb_env import of_disk
 from hubspoke.errors import HubSpokeError, StoreUnavailable
 
 log = logging.getLogger(__name__)
@@ -34,10 +35,6 @@ GROUP_MAX = 4096
 # Between attempts, doubled up to the maximum: a disk is full for seconds to hours.
 RETRY_S = 0.1
 RETRY_MAX_S = 2.0
-
-# What time may mend; anything else that a write raises is a bug of ours.
-_DISK = (lmdb.DiskError, lmdb.MemoryError, OSError, MemoryError)
-_UNUSABLE = (lmdb.PanicError, lmdb.BadTxnError)
 
 _Item: TypeAlias = tuple[int, Write, "asyncio.Future[None]"]
 
@@ -139,17 +136,18 @@ class LmdbWriter:
             try:
                 self._commit([write for _, write, _ in group])
                 return self._tell(self._succeeded, group)
-            except (*_DISK, *_UNUSABLE, HubSpokeError) as e:
-                if isinstance(e, _UNUSABLE):
+            except Exception as e:
+                if not (of_disk(e) or isinstance(e, HubSpokeError)):
+                    # Reported to every waiter, and to every later one.
+                    log.exception("namespace write failed what=%s", self._what)
+                    self._bug = repr(e)
+                    continue
+                if isinstance(e, lmdb.Error) and not isinstance(e, lmdb.DiskError):
                     self._env = None
                 reason = str(e) or repr(e)
                 if last_try:
                     return self._tell(self._given_up, group, reason)
                 self._tell(self._refused, reason)
-            except Exception as e:  # reported to every waiter, and to every later one
-                log.exception("namespace write failed what=%s", self._what)
-                self._bug = repr(e)
-                continue
             self._closing.wait(pause)
             pause = min(pause * 2, RETRY_MAX_S)
 

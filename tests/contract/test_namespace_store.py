@@ -423,7 +423,9 @@ async def test_a_failed_write_is_reported_to_every_later_one(
 
 
 @pytest.mark.parametrize("keep_log", [True, False])
-@pytest.mark.parametrize("error", [lmdb.DiskError("mdb_txn_commit: No space left"), OSError(5)])
+@pytest.mark.parametrize(
+    "error", [lmdb.DiskError("x"), lmdb.Error("Input/output error"), OSError(5)]
+)
 async def test_a_full_disk_delays_changes_and_loses_none(
     tmp_path: Path, error: Exception, keep_log: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
