@@ -30,6 +30,7 @@ from hubspoke.hub.index import (
     settle_buckets,
     settle_intents,
 )
+from hubspoke.hub.lookups import Lookups
 from hubspoke.hub.tuning import HubTuning
 from hubspoke.hub.writes import HubWrites
 from hubspoke.ports import Clock, NamespaceRecord, NamespaceStore, ObjectStore, ReadResult, Resolved
@@ -61,6 +62,7 @@ class HubService(HubWrites):
         self._refreshing: dict[ObjectName, asyncio.Task[bool]] = {}
         self._noted_term_s = 0.0
         self._sent_bytes = 0
+        self._lookups = Lookups(store, namespace, self.refresh, clock, tuning)
         self.progress = IndexProgress()
 
     async def start(self) -> None:
@@ -122,6 +124,7 @@ class HubService(HubWrites):
         if self._reconciling is not None:
             self._reconciling.cancel()
             await asyncio.wait([self._reconciling])
+        await self._lookups.close()
         if hasattr(self, "_changes"):
             await self._changes.close()
             self._feeds.close()
@@ -172,6 +175,9 @@ class HubService(HubWrites):
         if record is None:
             await self._changes.readable(bucket_name(name.bucket))
             self._need_bucket(name.bucket)
+            await self._lookups.look(name)
+            record = self._namespace.get(name)
+        if record is None:
             raise NoSuchKey(f"{name}: no such object")
         return Resolved(name, record.entry)
 

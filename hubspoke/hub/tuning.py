@@ -21,6 +21,10 @@ class HubTuning:
     read_wait_s: float = 10.0
     # Changes behind the hub's back that are looked at together.
     refreshes_max: int = 64
+    # For so long a name that the store did not have is not asked for again, and so many such
+    # names are remembered: a job that polls for a file, or a thousand workers that look for one.
+    absent_s: float = 1.0
+    absent_max: int = 4096
     index_batch: int = 2000
     # Recent changes a feed is served from without asking the log: a minute at 100 a second.
     tail_entries_max: int = 8192

@@ -5,9 +5,11 @@ conditions are checked when the name is the change's own, so that of two conditi
 wins.
 """
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 
+from hubspoke.core.hub import differs
 from hubspoke.core.ids import ObjectEntry, ObjectName
 from hubspoke.core.namespace import bucket_name
 from hubspoke.errors import BucketNotEmpty, HubUnavailable, NoSuchBucket, PreconditionFailed
@@ -22,7 +24,7 @@ from hubspoke.ports import (
 )
 
 
-class HubWrites:
+class HubWrites(ABC):
     """What reading and writing share, and the writing."""
 
     _changes: Changes  # from `start` on
@@ -33,6 +35,10 @@ class HubWrites:
         self._not_ready = "starting"  # reason; empty when serving
         self._requests: Counter[str] = Counter()
         self._received_bytes = 0
+
+    @abstractmethod
+    async def refresh(self, name: ObjectName) -> bool:
+        """Bring the log level with the store for one name. Returns whether it had changed."""
 
     async def put(
         self,
@@ -47,13 +53,21 @@ class HubWrites:
         NoSuchBucket, DeadlineExceeded, StoreUnavailable, and what `chunks` raises."""
         self._begin("put", name)
         self._changes.need_log(name)  # before a long upload is received in vain
-        record = self._namespace.get(name)
+        if if_match is None and not if_none_match:
+            staged = await self._store.stage(name, headers, self._counted(chunks))
+            return await self._complete(staged)
         # Early, to spare a long upload; what counts is the check when the name is ours.
+        await self.refresh(name)
+        record = self._namespace.get(name)
         _check(name, record.entry if record else None, if_match, if_none_match)
         staged = await self._store.stage(name, headers, self._counted(chunks))
 
         async def check(known: ObjectEntry | None) -> bool:
-            _check(name, known, if_match, if_none_match)
+            # The store has the last word: somebody may have written behind the hub's back. A
+            # HEAD may know less of the version than the log, so the log's entry goes before.
+            found = await self._store.head(name)
+            now = found if differs(known, found) else known
+            _check(name, now, if_match, if_none_match)
             return True
 
         return await self._complete(staged, check)

@@ -376,6 +376,91 @@ async def test_a_delete_of_a_name_only_the_store_knows_removes_it(
     assert not (tmp_path / "bkt" / "k").exists()
 
 
+async def test_a_conditional_create_keeps_what_only_the_store_has(
+    hub: HubService, tmp_path: Path
+) -> None:
+    path = tmp_path / "bkt" / "k"
+    path.write_bytes(b"behind")
+    with pytest.raises(PreconditionFailed, match="exists"):
+        await hub.put(NAME, {}, body(b"new"), if_none_match=True)
+    assert path.read_bytes() == b"behind"
+    with pytest.raises(PreconditionFailed, match="expected"):
+        await hub.put(NAME, {}, body(b"new"), if_match="0" * 32)
+    found = (await hub.resolve(NAME)).entry
+    await hub.put(NAME, {}, body(b"new"), if_match=found.etag)
+    path.unlink()
+    await hub.put(NAME, {}, body(b"again"), if_none_match=True)
+    assert await content(hub) == b"again"
+
+
+async def test_a_file_written_during_a_conditional_upload_is_kept(
+    hub: HubService, tmp_path: Path
+) -> None:
+    path = tmp_path / "bkt" / "k"
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"new"
+        path.write_bytes(b"behind")
+
+    with pytest.raises(PreconditionFailed, match="exists"):
+        await hub.put(NAME, {}, slow(), if_none_match=True)
+    assert path.read_bytes() == b"behind"
+
+
+async def test_a_name_only_the_store_has_is_found_when_asked_for(
+    hub: HubService, tmp_path: Path
+) -> None:
+    path = tmp_path / "bkt" / "k"
+    path.write_bytes(b"behind")
+    assert await content(hub) == b"behind"
+    assert [r.name.key for r in await hub.list_page("bkt", prefix="", after="", limit=9)] == ["k"]
+    path.unlink()
+    with pytest.raises((NoSuchKey, VersionChanged)):
+        await content(hub)
+    path.write_bytes(b"once more")
+    assert await content(hub) == b"once more"
+
+
+async def test_a_storm_of_misses_is_no_storm_of_heads() -> None:
+    store = SlowStore()
+    store.go.set()
+    hub = make(store, absent_s=60.0, absent_max=2)
+    await hub.start()
+    names = [ObjectName("bkt", f"none-{i}") for i in range(3)]
+    heads = 0
+    head = store.head
+
+    async def counted(name: ObjectName) -> ObjectEntry | None:
+        nonlocal heads
+        heads += 1
+        await asyncio.sleep(0)
+        return await head(name)
+
+    store.head = counted  # type: ignore[method-assign]
+    for _ in range(5):
+        answers = await asyncio.gather(
+            *(hub.resolve(names[0]) for _ in range(100)), return_exceptions=True
+        )
+        assert {type(a) for a in answers} == {NoSuchKey}
+    assert heads == 1
+    for name in names:
+        with pytest.raises(NoSuchKey):
+            await hub.resolve(name)
+    assert len(hub._lookups._absent) == 2
+    await hub.close()
+
+
+async def test_a_store_that_does_not_answer_makes_no_name_absent() -> None:
+    store = SlowStore()
+    store.go.set()
+    hub = make(store)
+    await hub.start()
+    store.heads_fail = 1
+    with pytest.raises(StoreUnavailable):
+        await hub.resolve(NAME)
+    await hub.close()
+
+
 async def restart(state: Path, root: Path) -> HubService:
     namespace = LmdbNamespace.open(state, keep_log=True)
     hub = HubService(FolderStore(root), namespace, BootClock(), TUNING)
