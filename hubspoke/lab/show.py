@@ -166,7 +166,7 @@ def _notes(order: str, results: Sequence[WayResult]) -> list[Text]:
 
 
 def picture(path: Path, title: str, results: Mapping[str, WayResult]) -> None:
-    """Hit ratio and latency of every way over the steps; raises ConfigError (matplotlib)."""
+    """Hit ratio, latency and utilisation of every way; raises ConfigError (matplotlib)."""
     plot_run(path, title, [_series(result) for result in results.values()])
 
 
@@ -179,4 +179,5 @@ def _series(result: WayResult) -> Series:
         hit_ratio=[w.hit_ratio for w in windows],
         p50_ms=[w.latency_ms.p50 for w in windows],
         p99_ms=[w.latency_ms.p99 for w in windows],
+        utilisation=[w.utilisation for w in windows],
     )

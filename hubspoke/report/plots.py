@@ -1,4 +1,4 @@
-"""One picture of a run: hit ratio and latency over the job's steps.
+"""One picture of a run: hit ratio, latency and utilisation over the job's steps.
 
 Pure drawing: plain numbers in, a PNG out, no window and no global state of matplotlib. A series
 without a hit ratio (no cache in between) shows its latency only.
@@ -16,7 +16,8 @@ from hubspoke.errors import ConfigError
 class Series:
     """One way of running the job, one number per window of steps.
 
-    panel: series of one panel share a column. steps: the middle of each window.
+    panel: series of one panel share a column. steps: the middle of each window. utilisation:
+    compute / (compute + wait).
     """
 
     panel: str
@@ -25,6 +26,7 @@ class Series:
     hit_ratio: Sequence[float | None]
     p50_ms: Sequence[float]
     p99_ms: Sequence[float]
+    utilisation: Sequence[float]
 
 
 def require_matplotlib() -> None:
@@ -40,34 +42,41 @@ def plot_run(path: Path, title: str, series: Sequence[Series]) -> None:
     require_matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
     panels = list(dict.fromkeys(s.panel for s in series))
     labels = list(dict.fromkeys(s.label for s in series))  # one colour for each, in all panels
-    figure = Figure(figsize=(7 * len(panels), 7.5), layout="constrained")
+    figure = Figure(figsize=(7 * len(panels), 8.5), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots(2, len(panels), squeeze=False, sharex="col", sharey="row")
+    axes = figure.subplots(
+        3, len(panels), squeeze=False, sharex="col", sharey="row", height_ratios=(3, 3, 1.4)
+    )
     for column, panel in enumerate(panels):
-        hits, latency = axes[0][column], axes[1][column]
+        hits, latency, busy = axes[:, column]
         for one in (s for s in series if s.panel == panel):
-            _draw(hits, latency, one, f"C{labels.index(one.label)}")
+            _draw(hits, latency, busy, one, f"C{labels.index(one.label)}")
         hits.set_title(panel)
-        hits.set_ylim(-0.03, 1.03)
         latency.set_yscale("log")
-        latency.set_xlabel("step of the job")
-        for axis in (hits, latency):
+        busy.set_xlabel("step of the job")
+        for axis in (hits, busy):
+            axis.set_ylim(-0.03, 1.03)
+        for axis in (hits, latency, busy):
             axis.grid(alpha=0.3)
-            if axis.get_legend_handles_labels()[0]:
-                axis.legend(fontsize="small")
     axes[0][0].set_ylabel("hit ratio of requests")
-    axes[1][0].set_ylabel("read latency, ms (line: median, dots: 99 %)")
+    axes[1][0].set_ylabel("read latency at the client, ms\n(line: median, dots: 99 %)")
+    axes[2][0].set_ylabel("utilisation")
     figure.suptitle(title, fontsize="medium")
+    # One legend for all, below the data: inside, it hid the first steps, which matter most.
+    lines = [Line2D([], [], color=f"C{i}", label=label) for i, label in enumerate(labels)]
+    figure.legend(handles=lines, loc="outside lower center", ncols=len(labels), fontsize="small")
     figure.savefig(path, dpi=110)
 
 
-def _draw(hits: Any, latency: Any, s: Series, colour: str) -> None:
-    """One series in both axes of its column (Any: matplotlib's axes are untyped here)."""
+def _draw(hits: Any, latency: Any, busy: Any, s: Series, colour: str) -> None:
+    """One series in the axes of its column (Any: matplotlib's axes are untyped here)."""
     known = [(x, y) for x, y in zip(s.steps, s.hit_ratio, strict=True) if y is not None]
     if known:
-        hits.plot(*zip(*known, strict=True), color=colour, label=s.label)
-    latency.plot(s.steps, s.p50_ms, color=colour, label=s.label)
+        hits.plot(*zip(*known, strict=True), color=colour)
+    latency.plot(s.steps, s.p50_ms, color=colour)
     latency.plot(s.steps, s.p99_ms, color=colour, linestyle="", marker=".", markersize=3)
+    busy.plot(s.steps, s.utilisation, color=colour)
