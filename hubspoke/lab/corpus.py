@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hubspoke.errors import ConfigError
+from hubspoke.report.plots import INSTALL_LAB
 
 Progress = Callable[[str, int, int], None]  # (what is being done, done so far, of how many)
 Tokens = npt.NDArray[np.uint32]
@@ -124,9 +125,7 @@ def tokenize(
     try:
         from tokenizers import Tokenizer, models, pre_tokenizers, trainers
     except ImportError as e:
-        raise ConfigError(
-            "the dataset builder needs the package tokenizers: pip install 'hubspoke[lab]'"
-        ) from e
+        raise ConfigError(f"the dataset builder needs tokenizers: {INSTALL_LAB}") from e
     sample: list[str] = []
     trained = 0
     for text in corpus.documents:

@@ -11,6 +11,9 @@ from typing import Any
 
 from hubspoke.errors import ConfigError
 
+# How to get what only the demo and the bench need.
+INSTALL_LAB = "pip install '.[lab]' in a checkout (make demo does it), or 'hubspoke[lab]'"
+
 
 @dataclass(frozen=True, slots=True)
 class Series:
@@ -34,7 +37,7 @@ def require_matplotlib() -> None:
     try:
         import matplotlib.figure  # noqa: F401 - only whether it is there
     except ImportError as e:
-        raise ConfigError("the picture needs matplotlib: pip install 'hubspoke[lab]'") from e
+        raise ConfigError(f"the picture needs matplotlib: {INSTALL_LAB}") from e
 
 
 def plot_run(path: Path, title: str, series: Sequence[Series]) -> None:
