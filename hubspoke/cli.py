@@ -7,7 +7,7 @@ be had now (a port taken, a folder in use). Imports nothing heavy before it know
 
 import sys
 import time
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -301,12 +301,14 @@ def demo(
         _option("--text", "PATH", "Text to tokenize (this Python's own sources); repeatable."),
     ] = None,
     wan: Annotated[
-        Literal["relay", "tun"],
-        typer.Option("--wan", help="relay: no root needed; tun: kernel TCP, needs root."),
+        str,
+        typer.Option(
+            "--wan", metavar="relay|tun", help="relay: no root needed; tun: kernel TCP, needs root."
+        ),
     ] = "relay",
     rtt_ms: Annotated[
-        float, typer.Option("--rtt-ms", metavar="MS", min=0, max=2000, help="Round trip.")
-    ] = 60.0,
+        str, typer.Option("--rtt-ms", metavar="MS", help="Round trip, 0 to 2000.")
+    ] = "60",
     price: Annotated[
         str | None, _option("--price", "USD[/USD]", "Per GB, hub to spoke / spoke to hub.")
     ] = None,
@@ -315,7 +317,8 @@ def demo(
     """A job 60 ms from its data, side by side.
 
     Builds a data set from text on this machine, starts hub, emulated WAN and spoke, and runs a
-    training job hub-local, remote, with a cold and with a warm spoke. Needs hubspoke[lab].
+    training job hub-local, remote, with a cold and with a warm spoke. Needs the
+    extra lab: `pip install '.[lab]'` in a checkout.
     """
     from pathlib import Path
 

@@ -9,6 +9,7 @@ temporary folders are gone when it returns, however it does; the data set stays 
 """
 
 import json
+import math
 import os
 import shutil
 import sys
@@ -16,7 +17,7 @@ import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from rich.console import Console
@@ -29,12 +30,13 @@ from hubspoke.lab.dataset import DatasetIndex, build_dataset
 from hubspoke.lab.interrupt import interruptible
 from hubspoke.lab.job import JobConfig
 from hubspoke.lab.show import picture, whole
-from hubspoke.lab.stack import Stack, WanConfig, WanKind, room_for
+from hubspoke.lab.stack import Stack, WanConfig, WanKind, require_wan, room_for
 from hubspoke.lab.ways import WAYS, Runner, WayResult
 from hubspoke.report.cost import PriceOverride, parse_price
 from hubspoke.report.plots import require_matplotlib
 
 BUCKET = "tokens"
+RTT_MS_MAX = 2000.0
 _ROOM_BYTES = 1 << 30  # data set, one cache and the half-built next one, with something to spare
 _TEXT_COLUMNS_MIN = 100  # five ways side by side
 
@@ -42,14 +44,15 @@ _TEXT_COLUMNS_MIN = 100  # five ways side by side
 @dataclass(frozen=True, slots=True)
 class DemoConfig:
     """data: folder for the data set, kept between runs. out: where results go; None is a new
-    folder under ./out. text: files and folders to tokenize; empty is this Python's own.
-    price: USD per GB, as `--price` of the spoke. as_json: one JSON document on stdout."""
+    folder under ./out. text: files and folders to tokenize; empty is this Python's own. wan,
+    rtt_ms, price: what the flags say, checked by `run_demo`. as_json: one JSON document on
+    stdout."""
 
     data: Path = Path("out/data")
     out: Path | None = None
     text: tuple[Path, ...] = ()
-    wan: WanKind = "relay"
-    rtt_ms: float = 60.0
+    wan: str = "relay"
+    rtt_ms: str = "60"
     price: str | None = None
     as_json: bool = False
 
@@ -69,6 +72,24 @@ def run_demo(config: DemoConfig) -> int:
     except OSError as e:
         print(f"hubspoke demo: {e}", file=sys.stderr)
         return 1
+
+
+def wan_config(kind: str, rtt_ms: str) -> WanConfig:
+    """What `--wan` and `--rtt-ms` say. Raises ConfigError naming the flag, also where that
+    emulator cannot be built: before a data set is made for it."""
+    for known in get_args(WanKind):
+        if kind == known:
+            require_wan(known)
+            break
+    else:
+        raise ConfigError(f"--wan: {kind!r}: expected {' or '.join(get_args(WanKind))}")
+    try:
+        rtt = float(rtt_ms)
+    except ValueError:
+        rtt = math.nan
+    if not 0 <= rtt <= RTT_MS_MAX:
+        raise ConfigError(f"--rtt-ms: {rtt_ms!r}: expected 0 to {RTT_MS_MAX:g} milliseconds")
+    return WanConfig(known, rtt)
 
 
 def given_price(text: str | None) -> PriceOverride | None:
@@ -110,7 +131,7 @@ class Bars:
 
 def _run(config: DemoConfig, screen: Console) -> int:
     require_matplotlib()
-    price = given_price(config.price)
+    wan, price = wan_config(config.wan, config.rtt_ms), given_price(config.price)
     begin = time.monotonic()
     started = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     out = config.out or Path("out") / time.strftime("demo-%Y%m%d-%H%M%S")
@@ -123,7 +144,6 @@ def _run(config: DemoConfig, screen: Console) -> int:
         logs.mkdir()
         dataset = config.data.absolute() / BUCKET
         index = build_dataset(dataset, sources=config.text or None, progress=bars.update)
-        wan = WanConfig(config.wan, config.rtt_ms)
         with Stack(dataset.parent, work=work, logs=logs, wan=wan, price=config.price) as stack:
             results = _ways(stack, JobConfig("demo", dataset), work, price, bars)
             path = stack.wan.name

@@ -210,9 +210,7 @@ class Stack:
     def _start(self) -> None:
         c = self._config
         if c.kind == "tun":
-            reason = TunWan.available()
-            if reason is not None:
-                raise ConfigError(f"--wan tun: {reason}; --wan relay needs nothing")
+            require_wan(c.kind)
             self._wan = TunWan.start(_TUN_HUB_PORT, rtt_ms=c.rtt_ms, rate_mbit=c.rate_mbit)
             self._start_hub(f"{self._wan.hub_host}:{_TUN_HUB_PORT}", self._wan.hub_command_prefix)
             return
@@ -248,6 +246,13 @@ class Stack:
             self._hub.stop()
         if self._wan is not None:
             self._wan.close()
+
+
+def require_wan(kind: WanKind) -> None:
+    """Raises ConfigError where that emulator cannot be built."""
+    reason = TunWan.available() if kind == "tun" else None
+    if reason is not None:
+        raise ConfigError(f"--wan tun: {reason}; --wan relay needs nothing")
 
 
 def room_for(folder: Path, size: int) -> None:

@@ -14,8 +14,10 @@ import pytest
 from hubspoke.errors import ConfigError
 from hubspoke.lab.checks import evaluate
 from hubspoke.lab.dataset import DatasetConfig, build_dataset
+from hubspoke.lab.demo import DemoConfig, run_demo
 from hubspoke.lab.job import JobConfig
 from hubspoke.lab.stack import ProcessFailed, Stack, WanConfig, room_for
+from hubspoke.lab.wan import TunWan
 from hubspoke.lab.ways import WAYS, Runner
 
 STEPS = 40
@@ -81,6 +83,35 @@ def test_a_full_disk_is_told_before_anything_starts(tmp_path: Path) -> None:
     room_for(tmp_path, 1)
     with pytest.raises(ConfigError, match="MiB free, the demo needs"):
         room_for(tmp_path, 1 << 60)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--rtt-ms", "5000"], "--rtt-ms: '5000': expected 0 to 2000 milliseconds"),
+        (["--rtt-ms", "fast"], "--rtt-ms: 'fast': expected 0 to 2000 milliseconds"),
+        (["--rtt-ms", "nan"], "--rtt-ms: 'nan': expected 0 to 2000 milliseconds"),
+        (["--wan", "moon"], "--wan: 'moon': expected relay or tun"),
+        (["--price", "-1"], "--price: "),
+    ],
+)
+def test_a_wrong_setting_is_one_line_before_anything_is_built(
+    tmp_path: Path, flags: list[str], message: str
+) -> None:
+    command = [sys.executable, "-m", "hubspoke", "demo", "--data", str(tmp_path / "data")]
+    demo = subprocess.run([*command, *flags], capture_output=True, text=True, timeout=WAIT_S)
+    assert demo.returncode == 2 and demo.stdout == ""
+    assert demo.stderr.startswith(f"hubspoke demo: {message}") and demo.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_router_that_cannot_be_built_is_told_before_anything_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(TunWan, "available", staticmethod(lambda: "needs root"))
+    assert run_demo(DemoConfig(data=tmp_path / "data", wan="tun")) == 2
+    assert "--wan tun: needs root; --wan relay needs nothing" in capfd.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
