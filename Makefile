@@ -14,6 +14,7 @@ demo: $(STAMP)
 	$(BIN)/hubspoke demo
 
 test: $(STAMP)
+	@sh .ci/have-fuse
 	$(PYTEST)
 
 check: $(STAMP)
@@ -26,6 +27,7 @@ bench: $(STAMP)
 	$(BIN)/python bench/reference_job.py
 
 soak: $(STAMP)
+	@sh .ci/have-fuse
 	$(PYTEST) -m soak
 
 test-clients: $(STAMP)

@@ -1,4 +1,4 @@
-"""Cache folders behind their health: every call timed, bounded, and judged where it is made.
+"""A cache folder behind its health: every call timed, bounded, and judged where it is made.
 
 A folder has a thread for changes, which keeps their order (create, write, punch, drop), and a few
 for reads; nothing waits on another folder's. It decides nothing: core.health does. It never lets
@@ -8,7 +8,7 @@ a call of a disk run on the loop, except those that the page cache answers.
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -16,7 +16,7 @@ from typing import TypeVar
 from hubspoke.adapters.disk_threads import DiskThreads
 from hubspoke.core.cache import CachedObject, StoredFrame
 from hubspoke.core.health import Call, DiskState, FolderHealth, HealthConfig
-from hubspoke.ports import BlockStore, Clock, FileSpan, IndexedObject
+from hubspoke.ports import BlockStore, Clock, FileSpan
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -313,94 +313,3 @@ class Disk:
             log.warning("cache folder %s hangs and is left open", self.root)
         if self._watch is not None:
             self._watch.cancel()
-
-
-class Disks:
-    """All cache folders of a spoke: where each object lies, and where a new one should."""
-
-    def __init__(
-        self,
-        drives: Sequence[Drive],
-        clock: Clock,
-        config: HealthConfig,
-        recovered: Callable[[Disk], None] = lambda disk: None,
-    ) -> None:
-        """recovered: called with a folder that is healthy again."""
-        assert drives
-        self.disks = [Disk(d, clock, config, self._disk_recovered) for d in drives]
-        self.recovered = recovered
-        self._home: dict[int, Disk] = {}
-
-    def _disk_recovered(self, disk: Disk) -> None:
-        self.recovered(disk)
-
-    async def load(self) -> list[IndexedObject]:
-        """Open all folders. A number found twice keeps the first: one spoke gave the numbers, so
-        the second folder is another spoke's. Raises ConfigError."""
-        found: list[IndexedObject] = []
-        for disk in self.disks:
-            for o in await asyncio.to_thread(disk.store.load):
-                disk.found(o.number)
-                if o.number in self._home:
-                    disk.drop(o.number)
-                    continue
-                self._home[o.number] = disk
-                found.append(o)
-        return found
-
-    def of(self, number: int) -> Disk | None:
-        """The folder that has the object's file, or is about to."""
-        return self._home.get(number)
-
-    def readable(self, number: int) -> bool:
-        """Whether the object's folder should be read before the hub is asked."""
-        disk = self._home.get(number)
-        return disk is None or disk.health.readable
-
-    def for_fill(self, number: int | None) -> Disk | None:
-        """Where frames of the object go; None: nowhere now. A new object goes to a healthy
-        folder, in turns."""
-        if number is not None:
-            disk = self._home.get(number)
-            if disk is not None and (disk.health.writable or disk.holds(number)):
-                return disk if disk.health.writable and not disk.behind else None
-        healthy = [d for d in self.disks if d.health.writable and not d.behind]
-        return healthy[(number or 0) % len(healthy)] if healthy else None
-
-    def write(
-        self, obj: CachedObject, offset: int, data: bytes, digest: int, check: Callable[[], None]
-    ) -> asyncio.Future[None]:
-        """See Disk.write; DiskSlow too when no folder takes it."""
-        disk = self.for_fill(obj.number)
-        if disk is None:
-            raise DiskSlow(f"{obj.name}: no cache folder takes its frames now")
-        self._home[obj.number] = disk
-        return disk.write(obj, offset, data, digest, check)
-
-    def punch(self, number: int, offset: int, length: int) -> None:
-        """See Disk.punch."""
-        disk = self._home.get(number)
-        if disk is not None:
-            disk.punch(number, offset, length)
-
-    def drop(self, number: int) -> None:
-        """See Disk.drop; the number is never used again."""
-        disk = self._home.pop(number, None)
-        if disk is not None:
-            disk.drop(number)
-
-    @property
-    def written_bytes(self) -> int:
-        """To all folders since the start."""
-        return sum(d.store.written_bytes for d in self.disks)
-
-    def objects_by_folder(self) -> list[int]:
-        """How many objects lie in each folder."""
-        counts = dict.fromkeys(self.disks, 0)
-        for disk in self._home.values():
-            counts[disk] += 1
-        return list(counts.values())
-
-    async def close(self) -> None:
-        """End all folders' calls, at most CLOSE_S later."""
-        await asyncio.gather(*(d.close() for d in self.disks))

@@ -18,7 +18,8 @@ import logging
 from collections.abc import Callable
 
 from hubspoke import wire
-from hubspoke.adapters.disk_health import Disk, Disks, DiskSlow
+from hubspoke.adapters.disk_health import Disk, DiskSlow
+from hubspoke.adapters.disks import Disks
 from hubspoke.core.cache import CachedObject
 from hubspoke.core.ids import ReadState, page_span
 from hubspoke.core.scheduler import Fetch, Punch

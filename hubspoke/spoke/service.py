@@ -10,10 +10,11 @@ import logging
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from hubspoke.adapters.disk_health import Disks, Drive
+from hubspoke.adapters.disk_health import Drive
 from hubspoke.adapters.disk_stats import BlockDevice
 from hubspoke.adapters.disk_stats import drives as block_devices
 from hubspoke.adapters.disk_threads import DiskThreads
+from hubspoke.adapters.disks import Disks
 from hubspoke.core.ids import (
     Change,
     ObjectEntry,

@@ -54,7 +54,10 @@ KEYS = {
     "wan.by_class": "demand prefetch metadata writeback",
     "cost": "currency usd price_per_gb_hub_to_spoke price_per_gb_spoke_to_hub price_source "
     "usd_remote_reads usd_full_copy saved_usd",
-    "cache": "bytes capacity_bytes objects blocks evicted_bytes flash_written_bytes corrupt_blocks",
+    "cache": "bytes capacity_bytes objects blocks evicted_bytes flash_written_bytes corrupt_blocks "
+    "memory_bytes folders",
+    "endurance": "written_bytes_per_day drive_writes_per_day dwpd_rated dwpd_share "
+    "expected_life_years io_pressure drives",
     "metadata": "sequence hub_sequence entries lag_seconds lease staleness_seconds",
     "writeback": "staged_bytes pending_bytes replicated_bytes oldest_pending_seconds failed",
 }

@@ -1,0 +1,104 @@
+"""The cache folders of a spoke: where each object lies, and where a new one should.
+
+Losing one loses only its blocks: an object lies in one folder, and new ones go to those that are
+healthy.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from hubspoke.adapters.disk_health import Disk, DiskSlow, Drive
+from hubspoke.core.cache import CachedObject
+from hubspoke.core.health import HealthConfig
+from hubspoke.ports import Clock, IndexedObject
+
+
+class Disks:
+    """All cache folders of a spoke: where each object lies, and where a new one should."""
+
+    def __init__(
+        self,
+        drives: Sequence[Drive],
+        clock: Clock,
+        config: HealthConfig,
+        recovered: Callable[[Disk], None] = lambda disk: None,
+    ) -> None:
+        """recovered: called with a folder that is healthy again."""
+        assert drives
+        self.disks = [Disk(d, clock, config, self._disk_recovered) for d in drives]
+        self.recovered = recovered
+        self._home: dict[int, Disk] = {}
+
+    def _disk_recovered(self, disk: Disk) -> None:
+        self.recovered(disk)
+
+    async def load(self) -> list[IndexedObject]:
+        """Open all folders. A number found twice keeps the first: one spoke gave the numbers, so
+        the second folder is another spoke's. Raises ConfigError."""
+        found: list[IndexedObject] = []
+        for disk in self.disks:
+            for o in await asyncio.to_thread(disk.store.load):
+                disk.found(o.number)
+                if o.number in self._home:
+                    disk.drop(o.number)
+                    continue
+                self._home[o.number] = disk
+                found.append(o)
+        return found
+
+    def of(self, number: int) -> Disk | None:
+        """The folder that has the object's file, or is about to."""
+        return self._home.get(number)
+
+    def readable(self, number: int) -> bool:
+        """Whether the object's folder should be read before the hub is asked."""
+        disk = self._home.get(number)
+        return disk is None or disk.health.readable
+
+    def for_fill(self, number: int | None) -> Disk | None:
+        """Where frames of the object go; None: nowhere now. A new object goes to a healthy
+        folder, in turns."""
+        if number is not None:
+            disk = self._home.get(number)
+            if disk is not None and (disk.health.writable or disk.holds(number)):
+                return disk if disk.health.writable and not disk.behind else None
+        healthy = [d for d in self.disks if d.health.writable and not d.behind]
+        return healthy[(number or 0) % len(healthy)] if healthy else None
+
+    def write(
+        self, obj: CachedObject, offset: int, data: bytes, digest: int, check: Callable[[], None]
+    ) -> asyncio.Future[None]:
+        """See Disk.write; DiskSlow too when no folder takes it."""
+        disk = self.for_fill(obj.number)
+        if disk is None:
+            raise DiskSlow(f"{obj.name}: no cache folder takes its frames now")
+        self._home[obj.number] = disk
+        return disk.write(obj, offset, data, digest, check)
+
+    def punch(self, number: int, offset: int, length: int) -> None:
+        """See Disk.punch."""
+        disk = self._home.get(number)
+        if disk is not None:
+            disk.punch(number, offset, length)
+
+    def drop(self, number: int) -> None:
+        """See Disk.drop; the number is never used again."""
+        disk = self._home.pop(number, None)
+        if disk is not None:
+            disk.drop(number)
+
+    @property
+    def written_bytes(self) -> int:
+        """To all folders since the start."""
+        return sum(d.store.written_bytes for d in self.disks)
+
+    def objects_by_folder(self) -> list[int]:
+        """How many objects lie in each folder."""
+        counts = dict.fromkeys(self.disks, 0)
+        for disk in self._home.values():
+            counts[disk] += 1
+        return list(counts.values())
+
+    async def close(self) -> None:
+        """End all folders' calls, at most CLOSE_S later."""
+        await asyncio.gather(*(d.close() for d in self.disks))
