@@ -89,8 +89,16 @@ def _readiness(reasons: list[str], limits: list[str] | None = None) -> Response:
 
 
 def _invalid(request: Request, error: Exception) -> Response:
-    """422 naming each wrong field. What was sent is not echoed: it may be no JSON (NaN)."""
+    """422 naming each wrong field. What was sent is not echoed: it may be no JSON (NaN).
+
+    A body of another type than JSON is refused, not guessed at: a page of another site can make a
+    browser post one without asking, JSON it cannot. curl's -d sends such a type, so it is named.
+    """
     assert isinstance(error, RequestValidationError)
+    sent = request.headers.get("content-type", "")
+    if sent and "json" not in sent and any(e["loc"] == ("body",) for e in error.errors()):
+        message = f"{sent[:100]}: expected application/json (curl --json '{{...}}')"
+        return _json({"detail": [{"field": "content-type", "message": message}]}, 422)
     detail = [
         {"field": ".".join(map(str, e["loc"][1:])) or str(e["loc"][0]), "message": e["msg"]}
         for e in error.errors()

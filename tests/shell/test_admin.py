@@ -130,8 +130,10 @@ class Client:
         async with self.session.delete(self.url + path) as answer:
             return answer.status, await answer.json()
 
-    async def post(self, path: str, body: bytes | None = None) -> tuple[int, Any]:
-        headers = {"content-type": "application/json"}
+    async def post(
+        self, path: str, body: bytes | None = None, content_type: str = "application/json"
+    ) -> tuple[int, Any]:
+        headers = {"content-type": content_type}
         async with self.session.post(self.url + path, data=body, headers=headers) as answer:
             return answer.status, await answer.json()
 
@@ -221,6 +223,16 @@ async def test_what_is_no_json_is_422(client: Client) -> None:
     status, document = await client.post("/v1/jobs/llm", b"{nonsense")
     assert status == 422
     assert document["detail"][0]["message"]
+
+
+async def test_another_content_type_is_named_with_the_right_one(client: Client) -> None:
+    post = b'{"samples": 1, "compute_seconds": 1, "wait_seconds": 0}'
+    form = "application/x-www-form-urlencoded"  # what curl -d sends
+    status, document = await client.post("/v1/jobs/llm", post, form)
+    (detail,) = document["detail"]
+    assert (status, detail["field"]) == (422, "content-type")
+    assert detail["message"].startswith(f"{form}: expected application/json")
+    assert (await client.get("/v1/report"))[1]["jobs"] == []
 
 
 async def test_a_jobs_name_is_printable_and_short(client: Client) -> None:
