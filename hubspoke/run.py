@@ -188,8 +188,8 @@ def default_hub_state(config: HubConfig) -> Path:
     if isinstance(config.store, S3Location):
         identity = f"s3://{config.store.bucket}/{config.store.prefix}"
     else:
-        identity = str(config.store.resolve())
-    base = os.environ.get("XDG_STATE_HOME") or str(Path("~/.local/state").expanduser())
+        identity = os.path.realpath(config.store)
+    base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     if base.startswith("~"):
         raise ConfigError("--state: not given, and there is no home folder to choose one in")
     digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
@@ -245,8 +245,13 @@ def _bind(config: HubConfig | SpokeConfig) -> Ports:
 
 def _write_whole(path: Path, text: str) -> None:
     temporary = path.with_name(path.name + ".new")
-    temporary.write_text(text)
-    temporary.replace(path)
+    try:
+        temporary.write_text(text)
+        temporary.replace(path)
+    except OSError as e:
+        raise ConfigError(
+            f"--state: {str(path)!r}: {e.strerror}; expected a folder that can be written"
+        ) from e
 
 
 async def _live(name: str, ports: Ports, build: Callable[[], Awaitable[Process]]) -> None:

@@ -9,6 +9,7 @@ import fcntl
 import logging
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,8 +46,9 @@ class FolderLock:
             os.close(self._fd)
             who = f"process {holder}" if holder.isdigit() else "another process"
             raise FolderInUse(f"{flag}: {str(folder)!r}: in use by {who}") from e
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+        with suppress(OSError):  # a full disk: the lock holds, and only the name is missing
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
         """Let another process have the folder."""
@@ -55,11 +57,12 @@ class FolderLock:
 
 def lock_all(folders: Iterable[tuple[Path, str]]) -> list[FolderLock]:
     """Lock each folder once (state and first cache may be one); all or none."""
-    held: dict[Path, FolderLock] = {}
+    held: dict[str, FolderLock] = {}
     try:
         for folder, flag in folders:
-            if folder.resolve() not in held:
-                held[folder.resolve()] = FolderLock(folder, flag)
+            real = os.path.realpath(folder)
+            if real not in held:
+                held[real] = FolderLock(folder, flag)
     except BaseException:
         for lock in held.values():
             lock.release()

@@ -34,8 +34,9 @@ def bind(host: str, port: int, flag: str) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-    except OSError as e:
-        raise ConfigError(f"{flag}: {shown!r}: no such address: {e.strerror}") from e
+    except (OSError, UnicodeError) as e:
+        reason = e.strerror if isinstance(e, OSError) else "no name a resolver knows"
+        raise ConfigError(f"{flag}: {shown!r}: no such address: {reason}") from e
     sock = socket.socket(family, kind, protocol)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

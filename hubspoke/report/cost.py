@@ -5,7 +5,6 @@ is not in the table and was not given is None, and so is everything that depends
 """
 
 import json
-import math
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -14,6 +13,7 @@ from typing import Any
 from hubspoke.errors import ConfigError
 
 GB = 1 << 30
+USD_PER_GB_MAX = 1e6  # beyond any tariff, and money stays a finite number whatever was sent
 NOTE = (
     "billed at the sending region, 1 GB = 2^30 bytes; bytes that this spoke's kernel sent again "
     "(TCP_INFO) are added, those that the hub's sent again and packet headers are not counted"
@@ -48,7 +48,7 @@ def parse_price(text: str) -> PriceOverride:
         numbers = [float(part) for part in parts]
     except ValueError:
         numbers = []
-    if len(numbers) not in (1, 2) or not all(math.isfinite(n) and n >= 0 for n in numbers):
+    if len(numbers) not in (1, 2) or not all(0 <= n <= USD_PER_GB_MAX for n in numbers):
         raise ConfigError(
             f"{text!r}: USD per GB as a number, 0.02, or hub-to-spoke/spoke-to-hub, 0.02/0.05"
         )

@@ -4,18 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from hubspoke.config import (
-    Endpoint,
-    HubConfig,
-    S3Location,
-    SpokeConfig,
-    StalenessRule,
-    load,
-    parse_size,
-)
+from hubspoke.config import HubConfig, SpokeConfig, load
 from hubspoke.errors import ConfigError
 from hubspoke.report.cost import PriceOverride
+from hubspoke.values import Endpoint, S3Location, StalenessRule, parse_size
 
 SPOKE: dict[str, Any] = {"hub": "http://127.0.0.1:7070", "cache": ["/c"]}
 
@@ -142,6 +137,15 @@ def test_prices_for_both_directions_or_each() -> None:
         ({"hub": "http://h:99999"}, "--hub: 'http://h:99999': expected"),
         ({"hub": "http://u:p@h"}, "--hub: 'http://u:p@h': expected"),
         ({"hub": "http://h/path"}, "--hub: 'http://h/path': expected"),
+        ({"hub": "http://a b"}, "--hub: 'http://a b': expected"),
+        ({"hub": "http://a\nb:1"}, r"--hub: 'http://a\nb:1': expected"),
+        ({"hub": "http://h:0"}, "--hub: 'http://h:0': expected"),
+        ({"cache_size": "9" * 400}, "--cache-size: '9999"),
+        ({"cache": ["~nosuchuser/x"]}, "--cache: '~nosuchuser/x': expected one or more"),
+        ({"state": "~nosuchuser/x"}, "--state: '~nosuchuser/x': expected a folder"),
+        ({"listen": "a..b:80"}, "--listen: 'a..b:80': expected HOST:PORT"),
+        ({"policy": ["a,b=strict"]}, "--policy: 'a', 'b=strict': expected PREFIX=strict or"),
+        ({"price": "1e308"}, "--price: '1e308': expected USD per GB"),
         ({"cache": ["/c", "/c"]}, "--cache: '/c', '/c': expected one or more different folders"),
         ({"cache": [""]}, "--cache: '': expected one or more"),
         ({"state": Path("")}, None),
@@ -176,6 +180,7 @@ def test_a_wrong_flag_names_flag_value_and_remedy(
     ("flags", "message"),
     [
         ({"store": "gs://bucket"}, "--store: 'gs://bucket': expected a folder, or s3://"),
+        ({"store": "~nosuchuser/x"}, "--store: '~nosuchuser/x': expected a folder"),
         ({"store": "s3://UPPER"}, "--store: 's3://UPPER': expected a folder, or s3://"),
         ({"bucket": "Nope"}, "--bucket: 'Nope': expected a bucket's name"),
         ({"store": "s3://a-b", "bucket": "other"}, "--bucket: 'other': only for a folder"),
@@ -202,6 +207,13 @@ def test_a_wrong_variable_is_named() -> None:
         ("region = 'a'\n[spoke]\nregion = 'b'", ": region: given at the top and in [spoke]"),
         ("spoke = 1", ": spoke: expected a table, [spoke]"),
         ("= nonsense", "': expected a TOML file: "),
+        ("a = " + "[" * 9999, "': expected a TOML file: "),
+        ("a = " + "9" * 9999, "': expected a TOML file: "),
+        ('state = "\\u0000"', r": state: '\x00': expected a folder"),
+        ("state = true", ": state: True: expected a folder"),
+        ("cache = {a = 1}", ": cache: {'a': 1}: expected one or more different folders"),
+        ("region = 2026-01-01", ": region: datetime.date(2026, 1, 1): expected a region's name"),
+        ("cache-size = 0x" + "f" * 9999, ": cache-size: a number: expected a size"),
     ],
 )
 def test_a_wrong_file_is_named(tmp_path: Path, content: str, message: str) -> None:
@@ -210,6 +222,55 @@ def test_a_wrong_file_is_named(tmp_path: Path, content: str, message: str) -> No
     with pytest.raises(ConfigError) as e:
         spoke(config=str(file))
     assert f"{file}{message}" in str(e.value)
+
+
+def test_a_wrong_value_is_named_though_another_source_wins(tmp_path: Path) -> None:
+    file = tmp_path / "wrong.toml"
+    file.write_text("listen = true")
+    with pytest.raises(ConfigError, match=r"wrong\.toml: listen: True: expected HOST:PORT"):
+        spoke(config=str(file), listen="127.0.0.1:1")
+    with pytest.raises(ConfigError, match=r"^HUBSPOKE_SPOKE_LISTEN: 'x': expected HOST:PORT"):
+        spoke({"HUBSPOKE_SPOKE_LISTEN": "x"}, listen="127.0.0.1:1")
+
+
+def test_policies_are_separated_by_commas_but_in_a_list_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "list.toml"
+    file.write_text('policy = ["a,b=strict", "c=strict"]')
+    commas = (StalenessRule("a,b", None), StalenessRule("c", None))
+    assert spoke(config=str(file)).policy == commas
+    apart = (StalenessRule("a", None), StalenessRule("b", 1.0))
+    assert spoke(policy=["a=strict,b=bounded:1"]).policy == apart
+    assert spoke(policy=["a=strict", "b=bounded:1"]).policy == apart
+
+
+TEXTS = st.one_of(
+    st.text(max_size=40),
+    st.text("0123456789.:/-+~[]%@?#=, \t\nabceghimnoprstuxyKMGTPiB", max_size=40),
+    st.from_regex(r"(http|s3)://.{0,20}", fullmatch=True),
+    st.from_regex(r"-?\d{1,400}(\.\d+)?([KMGTP]i?B)?", fullmatch=True),
+)
+
+
+@pytest.mark.parametrize("name", sorted(SpokeConfig.model_fields))
+@given(text=TEXTS)
+@example(text="~nosuchuser/x")
+def test_any_text_for_the_spoke_is_accepted_or_one_line(name: str, text: str) -> None:
+    flags: dict[str, Any] = {name: [text] if name in ("cache", "policy") else text}
+    try:
+        spoke(**flags)
+    except ConfigError as e:
+        assert len(str(e).splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", sorted(HubConfig.model_fields))
+@given(text=TEXTS)
+@example(text="~nosuchuser/x")
+def test_any_text_for_the_hub_is_accepted_or_one_line(name: str, text: str) -> None:
+    flags: dict[str, Any] = {name: text}
+    try:
+        hub(**flags)
+    except ConfigError as e:
+        assert len(str(e).splitlines()) == 1
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
