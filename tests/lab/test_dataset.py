@@ -184,7 +184,7 @@ def test_missing_tokenizers_names_the_extra(
     tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(ConfigError, match=r"pip install 'hubspoke\[lab\]'"):
+    with pytest.raises(ConfigError, match=r"pip install '\.\[lab\]'"):
         build_dataset(tmp_path / "tokens", SMALL, sources=[text])
     assert not (tmp_path / ".tokens.partial").exists()
 
