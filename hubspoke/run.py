@@ -38,7 +38,7 @@ from hubspoke.adapters.folders import FolderLock, capacity, lock_all, room
 from hubspoke.adapters.hub_link import AiohttpHubLink
 from hubspoke.adapters.lmdb_namespace import LmdbNamespace
 from hubspoke.adapters.malloc import keep_freed_memory
-from hubspoke.config import HubConfig, S3Location, SpokeConfig
+from hubspoke.config import HubConfig, SpokeConfig
 from hubspoke.core.ledger import Ledger
 from hubspoke.core.policy import PartitionPolicy
 from hubspoke.core.ranking import RuleRanker
@@ -55,6 +55,7 @@ from hubspoke.spoke.renewal import FollowerTuning
 from hubspoke.spoke.service import SpokeService
 from hubspoke.spoke.tuning import SpokeTuning
 from hubspoke.spoke.warm import WarmJobs
+from hubspoke.values import S3Location
 
 log = logging.getLogger(__name__)
 

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from hubspoke.errors import Overloaded
 
 JOBS_MAX = 256  # a name typed by a script must not grow the report without bound
+AMOUNT_MAX = 1e12  # of one post: more than any job does between two; a wrong unit, or a bug
+SUM_MAX = 1e15  # sums stay there: every rate made of them is a finite number
+ELAPSED_MIN_S = 1e-3  # a rate over less says nothing
 
 
 @dataclass(slots=True)
@@ -36,7 +39,7 @@ class Job:
     def samples_per_second(self) -> float | None:
         """Samples over the time from the start to the last post."""
         elapsed = self.posted_at - self.started_at
-        return self.samples / elapsed if elapsed > 0 else None
+        return self.samples / elapsed if elapsed >= ELAPSED_MIN_S else None
 
     def hit_ratio(self) -> float | None:
         """Share of hits of all reads at this spoke between the first and the last post.
@@ -65,7 +68,7 @@ class JobMeters:
         reads: tuple[int, int],
         idle_max_s: float = 3600.0,
     ) -> Job:
-        """Add one post; all amounts are >= 0. reads: (hits, requests) of the spoke so far.
+        """Add one post; all amounts are from 0 to AMOUNT_MAX. reads: (hits, requests) of the spoke so far.
 
         Raises Overloaded when JOBS_MAX others have posted within `idle_max_s`.
         """
@@ -73,9 +76,9 @@ class JobMeters:
         if job is None:
             self._make_room(now, idle_max_s)
             job = Job(name, now - compute_s - wait_s, now, reads, reads)
-        job.samples += samples
-        job.compute_s += compute_s
-        job.wait_s += wait_s
+        job.samples = min(job.samples + samples, SUM_MAX)
+        job.compute_s = min(job.compute_s + compute_s, SUM_MAX)
+        job.wait_s = min(job.wait_s + wait_s, SUM_MAX)
         job.posted_at = now
         job.reads_last = reads
         self._jobs[name] = job  # at the end: the dict is in order of the last post

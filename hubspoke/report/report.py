@@ -4,6 +4,7 @@ Decides the names and the ratios of INTERFACE's `/v1/report`; every key is alway
 are fractions of 1, times carry their unit in the name. What is not known or not built is null.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
@@ -30,6 +31,17 @@ def rfc3339(unix_ns: int) -> str:
 def ratio(part: float, whole: float) -> float | None:
     """part / whole, None without a whole."""
     return part / whole if whole else None
+
+
+def finite(document: Any) -> Any:
+    """The same with None for NaN and infinities, which JSON does not have."""
+    if isinstance(document, dict):
+        return {key: finite(value) for key, value in document.items()}
+    if isinstance(document, list | tuple):
+        return [finite(value) for value in document]
+    if isinstance(document, float) and not math.isfinite(document):
+        return None
+    return document
 
 
 def build_report(

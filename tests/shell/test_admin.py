@@ -204,6 +204,8 @@ async def test_a_job_posts_its_meter(client: Client, clock: FixedClock) -> None:
         (b'{"samples": -1, "compute_seconds": 1, "wait_seconds": 0}', "samples"),
         (b'{"samples": 1, "compute_seconds": NaN, "wait_seconds": 0}', "compute_seconds"),
         (b'{"samples": 1, "compute_seconds": 1, "wait_seconds": Infinity}', "wait_seconds"),
+        (b'{"samples": 1e308, "compute_seconds": 1, "wait_seconds": 0}', "samples"),
+        (b'{"samples": 1, "compute_seconds": 1e13, "wait_seconds": 0}', "compute_seconds"),
         (b'{"samples": true, "compute_seconds": 1, "wait_seconds": 0}', "samples"),
         (b'{"samples": "1", "compute_seconds": 1, "wait_seconds": 0}', "samples"),
         (b'{"samples": 1, "compute_seconds": 1}', "wait_seconds"),
