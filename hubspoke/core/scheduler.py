@@ -22,7 +22,7 @@ from hubspoke.core.cached_object import CachedObject
 from hubspoke.core.ids import BLOCK_BYTES, PAGE_BYTES, TrafficClass
 from hubspoke.core.pacing import Lane, PacingConfig
 from hubspoke.core.page_codes import IS_NOT_FLYING, IS_QUEUED, IS_UNASKED, PAGES_PER_BLOCK
-from hubspoke.core.warm import WarmQueue, lanes_for
+from hubspoke.core.warm import BESIDE_S, WarmQueue, lanes_for
 
 HEAD_BYTES = 1_500  # of an answer, in front of its first frame
 ALIGNED_PAGES_MIN = 16  # larger units are powers of two, so that frames are few and whole
@@ -92,6 +92,7 @@ class Scheduler:
         self.prefetch_bytes_queued = 0
         self.warm = WarmQueue(cache)
         self._warming: Counter[int] = Counter()  # requests of it, by lane
+        self._others_at = float("-inf")  # when something else was last under way
         self._cache = cache
         self._demand: deque[FetchedRange] = deque()
         self._prefetch: list[tuple[float, int, FetchedRange]] = []
@@ -183,7 +184,7 @@ class Scheduler:
                 TrafficClass.PREFETCH,
                 now,
             )
-        if not (self._demand or self._prefetch or self.warm.empty):
+        if self.warm.ready and not (self._demand or self._prefetch):
             fetches += self._dispatch_warm(punched, now)
         return fetches, punched
 
@@ -207,7 +208,7 @@ class Scheduler:
             run = self.warm.next(pages, dropped)
             return None if run is None else FetchedRange(*run)
 
-        lanes = lanes_for(self.lanes, self._warming, self.config)
+        lanes = lanes_for(self.lanes, self._warming, self.config, alone=self.alone(now))
         fetches = self._deal(take, lanes, TrafficClass.PREFETCH, now, warm=True)
         punched += [Punch(*run) for run in dropped]
         return fetches
@@ -291,6 +292,8 @@ class Scheduler:
         self._next_number += 1
         prefetch = cls is TrafficClass.PREFETCH
         hand.lane.asked(hand.bytes, prefetch=prefetch)
+        if not warm:
+            self._others_at = now
         if warm:
             self._warming[hand.lane.index] += 1
         elif prefetch:
@@ -300,6 +303,8 @@ class Scheduler:
     def arrived(self, fetch: Fetch, bytes_: int, now: float) -> None:
         """Bytes of a request are there."""
         fetch.arrived += bytes_
+        if fetch.warm:
+            self.warm.landed(bytes_)
         fetch.lane.delivered(self.config, bytes_, now)
 
     def finished(self, fetch: Fetch, delivered: int, now: float) -> None:
@@ -308,10 +313,19 @@ class Scheduler:
             self.arrived(fetch, delivered - fetch.arrived, now)
         prefetch = fetch.traffic_class is TrafficClass.PREFETCH
         fetch.lane.ended(fetch.bytes - fetch.arrived, now, prefetch=prefetch)
+        if not fetch.warm:
+            self._others_at = now
         if fetch.warm:
             self._warming[fetch.lane.index] -= 1
+            self.warm.landed(fetch.bytes - fetch.arrived)
         elif prefetch:
             self.prefetch_bytes_in_flight -= fetch.bytes
+
+    def alone(self, now: float) -> bool:
+        """Whether warming has had the path for itself for some time."""
+        if now - self._others_at <= BESIDE_S:
+            return False
+        return sum(lane.requests for lane in self.lanes) == self._warming.total()
 
     def wants(self, lane: Lane, now: float) -> bool:
         """Whether the lane has room again for something that waits."""
@@ -319,7 +333,7 @@ class Scheduler:
 
     @property
     def idle(self) -> bool:
-        return not self._demand and not self._prefetch and self.warm.empty
+        return not (self._demand or self._prefetch or self.warm.ready)
 
 
 class _Hand:

@@ -159,7 +159,8 @@ class SpokeCore:
 
     def dispatch(self, now: float) -> tuple[list[Fetch], list[Punch]]:
         """Requests to send now, and what to punch before sending them."""
-        self.scheduler.warm.path(self.path.rate(now), self.path.rtt_s)
+        alone = self.scheduler.alone(now)
+        self.scheduler.warm.path(self.path.rate(now), self.path.rtt_s, alone=alone)
         fetches, punched = self.scheduler.dispatch(now)
         for f in fetches:
             # Warming is no prediction: it has no accuracy.

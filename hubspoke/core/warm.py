@@ -15,6 +15,18 @@ from hubspoke.core.pacing import Lane, PacingConfig
 
 RATE_WINDOW_S = 10.0
 
+# What the path does not carry waits in front of the reads that come. Beside readers half a round
+# trip's worth is enough to keep the path full: reads at 100 Mbit/s and 60 ms then take 90 ms, and
+# 165 without a bound, at the same rate of warming. Alone it may be more, for hubs that think about
+# small objects for longer than a round trip.
+ROUND_TRIPS_BESIDE = 1.5
+ROUND_TRIPS_ALONE = 4.0
+IN_FLIGHT_BYTES_BESIDE = 1 << 20  # at least
+IN_FLIGHT_BYTES_ALONE = 8 << 20  # at least
+REFILL_BELOW = 0.75  # of the bound, so that requests are few and large
+# Others have had a request within this time: a reader's next one is to be expected.
+BESIDE_S = 1.0
+
 
 @dataclass(slots=True, eq=False)
 class WarmPiece:
@@ -42,6 +54,32 @@ class WarmQueue:
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
         self._pieces: deque[WarmPiece] = deque()
+        self._in_flight = 0
+        self._in_flight_max = IN_FLIGHT_BYTES_ALONE
+        self._filling = True
+
+    def path(self, rate: float | None, rtt_s: float | None, *, alone: bool) -> None:
+        """What is believed of the path: bytes a second, the round trip, and whether nobody else
+        has lately used it."""
+        least = IN_FLIGHT_BYTES_ALONE if alone else IN_FLIGHT_BYTES_BESIDE
+        trips = ROUND_TRIPS_ALONE if alone else ROUND_TRIPS_BESIDE
+        carried = 0 if rate is None or rtt_s is None else int(rate * rtt_s * trips)
+        self._in_flight_max = max(carried, least)
+        self._filling = self._in_flight < self._in_flight_max and self._filling
+        self._refill()
+
+    def landed(self, bytes_: int) -> None:
+        """Bytes that `next` gave out have come, or will not."""
+        self._in_flight -= bytes_
+        self._refill()
+
+    def _refill(self) -> None:
+        self._filling |= self._in_flight < self._in_flight_max * REFILL_BELOW
+
+    @property
+    def ready(self) -> bool:
+        """Whether something waits and the path has room for it."""
+        return self._filling and bool(self._pieces)
 
     def push(self, piece: WarmPiece) -> None:
         """At the end of the queue; a piece that is in it already stays where it is."""
@@ -62,7 +100,7 @@ class WarmQueue:
 
         punched: gets (object, offset, length) that must be punched before anything is written.
         """
-        while self._pieces:
+        while self.ready:
             piece = self._pieces[0]
             obj = piece.obj
             absent = []
@@ -75,6 +113,8 @@ class WarmQueue:
                 punched += self._cache.make_room(need, consumed_only=not piece.forced)
                 if self._cache.room >= need:
                     self._cache.fly(obj, first, last)
+                    self._in_flight += need
+                    self._filling = self._in_flight < self._in_flight_max
                     return obj, first, last
                 piece.refused = True
             self._pieces.popleft()
@@ -83,16 +123,15 @@ class WarmQueue:
 
 
 def lanes_for(
-    lanes: Sequence[Lane], warming: Mapping[int, int], config: PacingConfig
+    lanes: Sequence[Lane], warming: Mapping[int, int], config: PacingConfig, *, alone: bool
 ) -> list[Lane]:
     """Lanes that warming may use now: those it has, then idle ones that are not kept for demand.
 
-    warming: requests for warming under way, by lane. While others have requests under way it
-    gets few lanes, and never one of theirs.
+    warming: requests for warming under way, by lane. alone: nobody else has lately used the
+    path. Beside others it gets few lanes, and never one of theirs.
     """
     mine = [lane for lane in lanes if 0 < lane.requests == warming.get(lane.index, 0)]
     idle = [lane for lane in lanes if not lane.requests]
-    alone = len(mine) + len(idle) == len(lanes)
     most = config.warm_lanes if alone else config.warm_lanes_beside
     idle = idle[: max(0, min(len(idle) - config.demand_lanes, most - len(mine)))]
     return mine[:most] + idle

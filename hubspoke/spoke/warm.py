@@ -311,6 +311,9 @@ class WarmJobs:
                 return
             share = int(capacity * self._tuning.forced_share)
             job.allow(share - job.tally.cached_bytes if too_large else None)
+            rtt = self._follower.rtt_s()
+            if rtt is not None:
+                self._core.path.round_trip(rtt)
             await self._fetch(job).run()
             await self._count(job)
             if job.problem_count or job.skipped_bytes:

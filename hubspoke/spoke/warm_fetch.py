@@ -20,7 +20,6 @@ from hubspoke.errors import (
     HubSpokeError,
     HubUnavailable,
     NoSuchKey,
-    StoreUnavailable,
     VersionChanged,
 )
 from hubspoke.ports import Clock, NamespaceStore
@@ -33,6 +32,12 @@ if TYPE_CHECKING:  # a job has a fetch; the fetch only writes the job's progress
     from hubspoke.spoke.warm import Job
 
 log = logging.getLogger(__name__)
+
+
+class NotKept(HubSpokeError):
+    """The cache does not take data now: a drive is slow, full or being looked at."""
+
+    retryable = True
 
 
 class JobFailed(HubSpokeError):
@@ -199,7 +204,7 @@ class WarmFetch:
             self._raise()
             try:
                 if not self._core.fills(obj.number):
-                    raise HubUnavailable(f"{obj.name}: no cache folder takes data now")
+                    raise NotKept(f"{obj.name}: no cache folder takes data now")
                 await self._ask(piece, runs[0])
             except JobFailed:
                 raise
@@ -207,7 +212,7 @@ class WarmFetch:
                 # The hub has another version, or none; its change is on the way over the feed.
                 await self._filler.waiters.next_change(obj.name, self._tuning.look_again_s)
                 return False
-            except HubUnavailable as e:
+            except (HubUnavailable, NotKept) as e:
                 attempts += 1
                 await self._again(e, attempts)
             except HubSpokeError as e:
@@ -236,7 +241,7 @@ class WarmFetch:
             absent = self._core.cache.absent(obj, piece.first, piece.last)
             if absent and not piece.waiting and not asked:
                 # It was sent, and what came was not kept.
-                raise StoreUnavailable(f"{obj.name}: what arrived could not be cached") from e
+                raise NotKept(f"{obj.name}: what arrived was not cached") from e
         finally:
             filler.waiters.remove(watch)
 
@@ -245,7 +250,7 @@ class WarmFetch:
             return
         cache, tally = self._core.cache, self._job.tally
         if piece.forced:
-            raise HubUnavailable(f"{piece.obj.name}: all of the cache is in use")
+            raise NotKept(f"{piece.obj.name}: all of the cache is in use")
         raise JobFailed(
             "no_room",
             f"{piece.obj.name}: {cache.room} of {cache.capacity} bytes of the cache are free, "
@@ -261,7 +266,14 @@ class WarmFetch:
             self._failing_since = now
             log.info("warm job waits id=%s error=%s", self._job.id, error)
         if now - self._failing_since > t.retry_s:
-            code = "hub_unavailable" if isinstance(error, HubUnavailable) else "failed"
-            raise JobFailed(code, f"nothing arrived for {t.retry_s:g} s: {error}") from error
+            raise JobFailed(
+                _code(error), f"nothing arrived for {t.retry_s:g} s: {error}"
+            ) from error
         pause = min(t.retry_pause_s * 2 ** min(attempts, 10), t.retry_pause_max_s)
         await asyncio.sleep(pause)
+
+
+def _code(error: HubSpokeError) -> str:
+    if isinstance(error, HubUnavailable):
+        return "hub_unavailable"
+    return "cache_unavailable" if isinstance(error, NotKept) else "failed"

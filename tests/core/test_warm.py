@@ -49,7 +49,7 @@ def test_everything_that_is_absent_is_asked_for_once() -> None:
     piece = warm(s, obj, 0, 8 * PAGES_PER_BLOCK)
     pages: list[int] = []
     now = 0.0
-    while not s.idle:
+    while not s.warm.empty:
         fetches, punched = s.dispatch(now)
         assert punched == []
         assert all(f.warm and f.traffic_class is TrafficClass.PREFETCH for f in fetches)
@@ -86,6 +86,9 @@ def test_warming_leaves_lanes_and_takes_few_beside_others() -> None:
     s.demand(other, 0, 1)
     fetches, _ = s.dispatch(0.1)
     assert [f.warm for f in fetches].count(True) == CONFIG.warm_lanes_beside
+    end(s, cache, fetches, 0.2)
+    assert len(s.dispatch(0.3)[0]) == CONFIG.warm_lanes_beside, "the reader may come again"
+    assert s.alone(1.3) and not s.alone(1.1)
 
 
 def test_warming_counts_as_no_prefetch_of_the_predictor() -> None:
@@ -160,3 +163,27 @@ def test_the_rate_is_that_of_the_last_seconds() -> None:
     assert meter.eta_s(10_000, 99.9) == pytest.approx(10, rel=0.1)
     assert meter.eta_s(0, 99.9) == 0.0
     assert meter.rate(1000.0) is not None
+
+
+def test_no_more_is_asked_for_than_the_path_carries() -> None:
+    s, _, obj = made()
+    piece = warm(s, obj, 0, 64 * PAGES_PER_BLOCK)
+    for lane in s.lanes:
+        lane.window = 1e6
+        lane.last_used = 0.0
+    s.warm.path(20e6, 0.1, alone=False)
+    fetches, _ = s.dispatch(0.0)
+    asked_for = sum(f.bytes for f in fetches)
+    assert 3_000_000 <= asked_for < 3_000_000 + BLOCK_BYTES
+    first = fetches[0]
+    s.arrived(first, 500_000, 0.1)
+    assert s.dispatch(0.1) == ([], []), "more than three quarters are under way"
+    s.arrived(first, 500_000, 0.2)
+    more, _ = s.dispatch(0.2)
+    assert sum(f.bytes for f in more) >= 1_000_000
+    for f in [*fetches, *more]:
+        s.finished(f, f.arrived, 0.3)  # broken off: what did not come is no longer under way
+    assert piece.waiting
+    s.warm.path(None, None, alone=True)
+    fetches, _ = s.dispatch(0.3)
+    assert sum(f.bytes for f in fetches) > 4 << 20
