@@ -144,14 +144,15 @@ def _learned_again(relearned: Sequence[Mapping[str, Any]]) -> str:
 def _wan(report: Mapping[str, Any]) -> Table:
     wan = report["wan"]
     classes = {k: v for k, v in wan["by_class"].items() if v is not None}
-    amplification, packed = wan["read_amplification"], wan["compression_ratio"]
+    amplification, packed = wan["read_amplification"], wan["compression_ratio"] or 1.0
+    compressed = packed >= 1.005  # what cannot be compressed travels as it is
     return _pairs(
         "WAN",
         [
-            ("received, compressed" if packed else "received", size(wan["received_bytes"])),
+            ("received, compressed" if compressed else "received", size(wan["received_bytes"])),
             *((f"  for {name}", size(value)) for name, value in classes.items()),
             ("sent", size(wan["sent_bytes"])),
-            *([("compressed by", f"a factor of {packed:.2f}")] if packed else []),
+            *([("compressed by", f"a factor of {packed:.2f}")] if compressed else []),
             ("unique bytes read", size(wan["unique_bytes"])),
             ("received per unique byte", number(amplification, 3)),
             ("round trip", ms(wan["rtt_ms"])),

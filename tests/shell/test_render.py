@@ -75,6 +75,7 @@ def test_a_changed_pattern_is_told_only_when_there_was_one() -> None:
 
 def test_compressed_bytes_are_named_so() -> None:
     assert shown(ledger())["compressed by"] == "a factor of 1.25"
-    plain = replace(FACTS.wan, payload_bytes=0, encoded_bytes=0)
-    lines = shown(ledger(), replace(FACTS, wan=plain))
-    assert "received" in lines and "received, compressed" not in lines
+    for payload, encoded in ((0, 0), (1000, 1000)):
+        plain = replace(FACTS.wan, payload_bytes=payload, encoded_bytes=encoded)
+        lines = shown(ledger(), replace(FACTS, wan=plain))
+        assert "received" in lines and "received, compressed" not in lines
