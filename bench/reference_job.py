@@ -29,7 +29,7 @@ from hubspoke.lab.demo import BUCKET, Bars, given_price
 from hubspoke.lab.interrupt import interruptible
 from hubspoke.lab.job import CLIENTS, JobConfig
 from hubspoke.lab.show import picture
-from hubspoke.lab.stack import Stack, WanConfig
+from hubspoke.lab.stack import Stack, WanConfig, require_wan
 from hubspoke.lab.ways import WAYS, Runner, Way, WayResult
 
 
@@ -106,6 +106,7 @@ def _spread(values: Iterable[float | None]) -> dict[str, float] | None:
 def measure(a: argparse.Namespace, out: Path, screen: Console) -> dict[str, Any]:
     """Run all turns and return the document that is saved and printed."""
     price = given_price(a.price)
+    require_wan(a.wan)
     ways = [way for way in WAYS if way.name in a.ways]
     _check_order(ways)
     if a.runs < 1:
