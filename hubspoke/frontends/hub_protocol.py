@@ -16,7 +16,8 @@ import zstandard
 from hubspoke import wire
 from hubspoke.errors import FormatError, HubSpokeError, InvalidRequest
 from hubspoke.frontends.asgi import Receive, Scope, Send
-from hubspoke.frontends.hub_fetch import Fetch, FetchConfig, check_fetch
+from hubspoke.frontends.data_protocol import PARTS
+from hubspoke.frontends.hub_fetch import Fetch, FetchConfig, Packing, check_fetch
 from hubspoke.hub.service import HubService
 
 log = logging.getLogger(__name__)
@@ -35,6 +36,7 @@ class HubProtocolApp:
     def __init__(self, hub: HubService, config: FetchConfig | None = None) -> None:
         self._hub = hub
         self._config = config or FetchConfig()
+        self._packing = Packing(self._config.pieces_untried)
         self._fetches: dict[tuple[str, int], Fetch] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -61,11 +63,12 @@ class HubProtocolApp:
         except _Disconnected:
             log.debug("client has gone away path=%s", path)
 
-    async def _fetch(self, _: Scope, receive: Receive, send: Send) -> None:
+    async def _fetch(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = await _message(receive, wire.FetchRequest, BODY_BYTES_MAX)
         check_fetch(request, self._config)
         key = (request.spoke, request.number)
-        fetch = Fetch(self._hub, request, self._config)
+        parts = PARTS in scope.get("extensions", ())
+        fetch = Fetch(self._hub, request, self._config, self._packing, parts=parts)
         # A spoke that restarts counts from the start again, and its old connections may not
         # have been missed yet: nobody reads them, and the number is the new request's.
         if (former := self._fetches.get(key)) is not None:

@@ -4,14 +4,15 @@ import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hubspoke.errors import HubUnavailable
 from hubspoke.frontends import data_protocol
-from hubspoke.frontends.data_protocol import EXTENSION, DirectAnswer, Headers
+from hubspoke.frontends.data_protocol import EXTENSION, PARTS, DirectAnswer, Headers
 from hubspoke.frontends.server import HttpServer, address, bind
 from hubspoke.ports import FileSpan
 
@@ -50,9 +51,22 @@ class App:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         assert EXTENSION in scope["extensions"]
+        if scope["method"] == "PUT":
+            more = True
+            while more:
+                event = await receive()
+                more = event.get("more_body", False)
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            if event["type"] == "http.disconnect":
+                raise HubUnavailable("the upload broke off")
+            await send({"type": "http.response.body", "body": b""})
+            return
         _, _, offset, length = scope["path"].split("/")
         headers = [(b"content-length", length.encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
+        if scope["path"].startswith("/broken"):
+            await send({"type": "http.response.body", "body": b"x", "more_body": True})
+            raise HubUnavailable("the hub is gone")
         body = self.body(int(offset), int(length))
         if isinstance(body, bytes):
             await send({"type": "http.response.body", "body": body})
@@ -186,3 +200,136 @@ async def test_stopping_lets_a_running_answer_end(tmp_path: Path) -> None:
     assert got > 20 * MIB
     writer.close()
     os.close(app.fd)
+
+
+async def test_parts_are_one_chunk_each_and_wait_for_a_slow_client() -> None:
+    pieces = [BODY[: 3 * MIB], memoryview(BODY)[3 * MIB : 20 * MIB], b"end"]
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        assert PARTS in scope["extensions"]
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": PARTS, "parts": pieces[:2]})
+        await send({"type": PARTS, "parts": pieces[2:]})
+        await send({"type": "http.response.body", "body": b""})
+
+    sock = bind("127.0.0.1", 0, "--listen")
+    server = HttpServer(app, sock, "--listen")
+    await server.start()
+    try:
+        reader, writer = await asyncio.open_connection(*sock.getsockname())
+        writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        await reader.readuntil(b"\r\n\r\n")
+        for expected in (BODY[: 20 * MIB], b"end", b""):
+            assert int(await reader.readline(), 16) == len(expected)
+            assert await reader.readexactly(len(expected)) == expected
+            assert await reader.readline() == b"\r\n"
+        writer.close()
+    finally:
+        await server.stop()
+
+
+async def everything(reader: asyncio.StreamReader) -> bytes:
+    async with asyncio.timeout(20):
+        return await reader.read()
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [request("/direct/0/1", "x: " + "y" * (70 << 10))],  # in one piece
+        [b"GET / HTTP/1.1\r\nx: ", *[b"y" * 4096] * 64],  # a header that does not end
+        [b"GET / HTTP/1.1\r\n", *[b"x: y\r\n" * 1000] * 64],  # headers without end
+        [b"GET /" + b"y" * 4096, *[b"y" * 4096] * 64],  # a URL that does not end
+        [b"GET " + b"/" * (70 << 10) + b" HTTP/1.1\r\nhost: x\r\n\r\n"],
+    ],
+)
+async def test_a_head_without_bounds_is_431(tmp_path: Path, parts: list[bytes]) -> None:
+    async with serving(tmp_path) as (_, host, port):
+        reader, writer = await asyncio.open_connection(host, port)
+        with suppress(ConnectionError):
+            for part in parts:
+                writer.write(part)
+                await writer.drain()
+                await asyncio.sleep(0)
+        try:
+            assert (await everything(reader)).startswith(b"HTTP/1.1 431 ")
+        except ConnectionResetError:
+            assert len(parts) > 1  # what came after the answer was sent
+        writer.close()
+
+
+async def test_trailers_without_end_cut_the_connection(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (_, host, port):
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(b"PUT /put/0/0 HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n0\r\n")
+        with suppress(ConnectionError):
+            for _ in range(64):
+                writer.write(b"x: y\r\n" * 1000)
+                await writer.drain()
+        with suppress(ConnectionError):
+            assert b"200" not in await everything(reader)
+        writer.close()
+
+
+async def test_a_long_body_and_a_head_below_the_bound_are_taken(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (_, host, port):
+        reader, writer = await asyncio.open_connection(host, port)
+        for _ in range(3):
+            writer.write(
+                b"PUT /put/0/0 HTTP/1.1\r\nhost: x\r\nx: %b\r\ncontent-length: %d\r\n\r\n"
+                % (b"y" * (60 << 10), 3 * MIB)
+            )
+            writer.write(bytes(3 * MIB))
+            await writer.drain()
+            async with asyncio.timeout(20):
+                assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+                assert await reader.readuntil(b"0\r\n\r\n") == b"0\r\n\r\n"
+        writer.close()
+
+
+async def test_an_answer_that_breaks_off_is_one_line_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "hubspoke")
+    async with serving(tmp_path) as (_, host, port):
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(request("/broken/0/9"))
+        assert (await everything(reader)).endswith(b"\r\n\r\nx")
+        writer.close()
+    assert "answer broken off path=/broken/0/9" in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+async def test_half_sent_requests_are_not_waited_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    head = b"PUT /put/0/0 HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n"
+    loop = asyncio.get_running_loop()
+    with ExitStack() as clients:
+        async with serving(tmp_path) as (_, host, port):
+            for i in range(20):
+                client = clients.enter_context(socket.create_connection((host, port)))
+                client.sendall([head + b"12345", head, head[:20]][i % 3])
+            await asyncio.sleep(0.1)
+            before = loop.time()
+        assert loop.time() - before < 4 * data_protocol.DRAIN_STALL_S
+    assert "Traceback" not in caplog.text
+
+
+async def test_an_upload_that_goes_on_may_end_while_the_port_drains(tmp_path: Path) -> None:
+    async def upload(host: str, port: int, begun: asyncio.Event) -> bytes:
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(b"PUT /put/0/0 HTTP/1.1\r\nhost: x\r\ncontent-length: 15\r\n\r\n")
+        for _ in range(15):
+            writer.write(b"x")
+            await asyncio.sleep(data_protocol.DRAIN_STALL_S / 5)
+            begun.set()
+        answer = await everything(reader)
+        writer.close()
+        return answer
+
+    begun = asyncio.Event()
+    async with serving(tmp_path) as (_, host, port):
+        uploading = asyncio.create_task(upload(host, port, begun))
+        await begun.wait()
+    assert (await uploading).startswith(b"HTTP/1.1 200")
