@@ -33,6 +33,9 @@ log = logging.getLogger(__name__)
 # A reader never waits longer than this for a write: memory has the bytes. Page-cache writes of
 # 256 KiB take 0.1 ms, so a healthy disk is not passed by.
 STORE_WAIT_S = 0.03
+# What is only warmed goes at the disk's pace: passed by, it would cross the WAN again.
+UNHURRIED_WAIT_S = 0.25
+UNHURRIED_STEP_S = 0.005
 
 
 class Filler:
@@ -180,6 +183,8 @@ class Filler:
             check()
             self.waiters.hand(obj.number, offset, data)
             self.wake(obj)
+        if fetch.warm:
+            await self._disk_takes(fetch, header)
         write = self._write(obj, header, data, check) if r.stored else None
         if write is not None:
             await asyncio.wait({write}, timeout=STORE_WAIT_S)
@@ -195,6 +200,16 @@ class Filler:
             self._written_later(fetch, header, data, write)
         self.waiters.hand(obj.number, offset, data)
         self.wake(obj)
+
+    async def _disk_takes(self, fetch: Fetch, header: wire.FrameHeader) -> None:
+        """Wait a while for a disk that is behind, unless a reader has come for the bytes."""
+        obj = fetch.ranges[header.range_index].obj
+        pages = page_span(header.offset, header.length)
+        until = self._clock.now() + UNHURRIED_WAIT_S
+        while not self.fills(obj.number) and self._clock.now() < until:
+            if self.waiters.hurried(obj.number, *pages):
+                return
+            await asyncio.sleep(UNHURRIED_STEP_S)
 
     def _write(
         self, obj: CachedObject, header: wire.FrameHeader, data: bytes, check: Callable[[], None]

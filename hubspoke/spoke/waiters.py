@@ -22,6 +22,8 @@ class Need:
     charged: bytes of the memory budget this reader has taken for it.
     """
 
+    hurried = True  # a reader: not for what may take its time
+
     __slots__ = ("_have", "avoid", "charged", "first", "future", "held", "last", "number")
 
     def __init__(self, number: int, first: int, last: int) -> None:
@@ -121,6 +123,10 @@ class Waiters:
     def wanted(self, number: int, first: int, last: int) -> bool:
         """Whether a reader wants the pages from memory although they are about to be stored."""
         return any(n.avoid and n.overlaps(first, last) for n in self._pages.get(number, ()))
+
+    def hurried(self, number: int, first: int, last: int) -> bool:
+        """Whether a reader waits for any of the pages."""
+        return any(n.hurried and n.overlaps(first, last) for n in self._pages.get(number, ()))
 
     def hand(self, number: int, offset: int, data: bytes) -> None:
         """Give a frame to all who need pages of it; `wake` tells them."""

@@ -75,6 +75,8 @@ class Window:
 class _Watch(Need):
     """Waits for pages to be in the cache; keeps no frame that passes by."""
 
+    hurried = False
+
     __slots__ = ()
 
     def hold(self, offset: int, data: bytes) -> None:
