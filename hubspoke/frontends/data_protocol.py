@@ -366,7 +366,8 @@ class DataProtocol(HttpToolsProtocol):
             try:
                 await app(scope, receive, send_or_span)
             except (HubSpokeError, TimeoutError, asyncio.CancelledError) as e:
-                if not cycle.response_started and not isinstance(e, asyncio.CancelledError):
+                told = cycle.response_started or cycle.disconnected
+                if not told and not isinstance(e, asyncio.CancelledError):
                     raise
                 # The client sees a body that is too short; uvicorn would log a traceback.
                 log.info("answer broken off path=%s error=%r", scope["path"], e)
