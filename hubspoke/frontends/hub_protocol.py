@@ -7,15 +7,17 @@ the fault of one range, or of one spoke, end another's.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Coroutine
+from dataclasses import replace
 from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
 import zstandard
 
 from hubspoke import wire
-from hubspoke.errors import FormatError, HubSpokeError, InvalidRequest
-from hubspoke.frontends.asgi import Receive, Scope, Send
+from hubspoke.errors import FormatError, HubSpokeError, InvalidRequest, Overloaded
+from hubspoke.frontends.asgi import Message, Receive, Scope, Send
 from hubspoke.frontends.data_protocol import PARTS
 from hubspoke.frontends.hub_fetch import Fetch, FetchConfig, Packing, check_fetch
 from hubspoke.hub.service import HubService
@@ -25,6 +27,12 @@ log = logging.getLogger(__name__)
 # A fetch of 4,096 ranges of 4,096 objects with keys of 1 KiB is below 5 MB.
 BODY_BYTES_MAX = 8 << 20
 LEASE_BODY_BYTES_MAX = 1 << 20
+# A fetch that nobody reads holds what it has read ahead. A spoke has 32 lanes with one fetch each;
+# twice that is room for a restart whose old connections were not missed yet.
+FETCHES_PER_SPOKE_MAX = 64
+FETCHES_MAX = 512
+AHEAD_BYTES_MAX = 256 << 20  # shared by all; one reads at least a piece (1 MiB) ahead
+SEQUENCE_DIGITS_MAX = 18
 _OCTETS = [(b"content-type", b"application/octet-stream")]
 
 _M = TypeVar("_M", wire.FetchRequest, wire.CancelRequest, wire.LeaseRequest)
@@ -38,6 +46,7 @@ class HubProtocolApp:
         self._config = config or FetchConfig()
         self._packing = Packing(self._config.pieces_untried)
         self._fetches: dict[tuple[str, int], Fetch] = {}
+        self._running: Counter[str] = Counter()  # fetches by spoke
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http", scope["type"]
@@ -54,12 +63,20 @@ class HubProtocolApp:
             return await _answer(send, 404, f"no {scope['method']} {path} in this protocol")
         if not_ready := self._hub.ready():
             return await _answer(send, 503, "; ".join(not_ready))
+        started = False
+
+        async def noted(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
         try:
-            await handler(scope, receive, send)
-        except (InvalidRequest, FormatError) as e:
-            await _answer(send, 400, str(e))
+            await handler(scope, receive, noted)
         except HubSpokeError as e:
-            await _answer(send, 503, str(e))
+            if started:
+                raise  # the server ends the connection: a short answer, never a wrong one
+            wrong = isinstance(e, InvalidRequest | FormatError)
+            await _answer(send, 400 if wrong else 503, str(e))
         except _Disconnected:
             log.debug("client has gone away path=%s", path)
 
@@ -67,20 +84,35 @@ class HubProtocolApp:
         request = await _message(receive, wire.FetchRequest, BODY_BYTES_MAX)
         check_fetch(request, self._config)
         key = (request.spoke, request.number)
+        config = self._admit(request.spoke)
         parts = PARTS in scope.get("extensions", ())
-        fetch = Fetch(self._hub, request, self._config, self._packing, parts=parts)
+        fetch = Fetch(self._hub, request, config, self._packing, parts=parts)
         # A spoke that restarts counts from the start again, and its old connections may not
         # have been missed yet: nobody reads them, and the number is the new request's.
         if (former := self._fetches.get(key)) is not None:
             former.cancel([])
         self._fetches[key] = fetch
+        self._running[request.spoke] += 1
         try:
             await _start(send)
             await _while_connected(receive, fetch.run(send))
             await send({"type": "http.response.body", "body": b""})
         finally:
+            self._running[request.spoke] -= 1
+            self._running += Counter()  # forget spokes without any
             if self._fetches.get(key) is fetch:
                 del self._fetches[key]
+
+    def _admit(self, spoke: str) -> FetchConfig:
+        """How far one more fetch may read ahead. Raises Overloaded when there are too many."""
+        running = self._running.total()
+        if running >= FETCHES_MAX or self._running[spoke] >= FETCHES_PER_SPOKE_MAX:
+            raise Overloaded(
+                f"{running} fetches are being answered, {self._running[spoke]} of spoke {spoke}; "
+                f"{FETCHES_MAX} and {FETCHES_PER_SPOKE_MAX} at most"
+            )
+        ahead = min(self._config.ahead_bytes, AHEAD_BYTES_MAX // (running + 1))
+        return replace(self._config, ahead_bytes=ahead)
 
     async def _cancel(self, _: Scope, receive: Receive, send: Send) -> None:
         """204 also when there is nothing (left) to cancel: it may just have ended."""
@@ -117,8 +149,8 @@ class HubProtocolApp:
         await _read_body(receive, 0)
         query = parse_qs(scope["query_string"].decode("latin-1"))
         epoch, after = query.get("epoch", [""])[0], query.get("after", ["0"])[0]
-        if not after.isascii() or not after.isdigit():
-            raise InvalidRequest(f"feed: after={after!r}; expected a sequence number")
+        if not (after.isascii() and after.isdigit() and len(after) <= SEQUENCE_DIGITS_MAX):
+            raise InvalidRequest(f"feed: after={after[:40]!r}; expected a sequence number")
 
         async def packed() -> AsyncIterator[bytes]:
             async for message in self._hub.feed(epoch, int(after)):

@@ -14,7 +14,9 @@ from hubspoke import wire
 from hubspoke.adapters.memory import MemoryObjectStore
 from hubspoke.core.ids import ObjectEntry, ObjectName, Version
 from hubspoke.errors import InvalidRequest, StoreUnavailable
+from hubspoke.frontends import hub_protocol
 from hubspoke.frontends.hub_fetch import FetchConfig, check_fetch
+from hubspoke.ports import NamespaceRecord
 from tests.hub_bench import HubBench, until
 
 KIB = 1024
@@ -36,12 +38,13 @@ def request(
     entries: Sequence[tuple[str, ObjectEntry | str]],
     *ranges: tuple[int, int, int],
     zstd: bool = False,
+    number: int = 7,
 ) -> wire.FetchRequest:
     objects = [
         wire.FetchObject("bkt", key, e if isinstance(e, str) else e.version) for key, e in entries
     ]
     asked = [wire.FetchRange(*r) for r in ranges]
-    return wire.FetchRequest("s1", 7, "demand", objects, asked, zstd)
+    return wire.FetchRequest("s1", number, "demand", objects, asked, zstd)
 
 
 async def frames_of(response: aiohttp.ClientResponse) -> list[Frame]:
@@ -320,3 +323,59 @@ async def test_a_feed_has_heartbeats(hub: HubBench, session: aiohttp.ClientSessi
             head = await response.content.readexactly(4)
             message = wire.decode(await response.content.readexactly(wire.message_length(head)))
             beats += isinstance(message, wire.FeedHeartbeat)
+
+
+@pytest.mark.parametrize("limit", ["FETCHES_MAX", "FETCHES_PER_SPOKE_MAX"])
+async def test_more_fetches_than_the_hub_can_hold_are_refused_and_taken_later(
+    hub: HubBench,
+    session: aiohttp.ClientSession,
+    broken: BrokenStore,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: str,
+) -> None:
+    monkeypatch.setattr(hub_protocol, limit, 3)
+    entry = await hub.put("k", b"x" * 5000)
+    broken.gate = asyncio.Event()
+    wanted = [request([("k", entry)], (0, 0, 5000), number=i) for i in range(4)]
+    fetching = [asyncio.create_task(fetch(session, hub, r)) for r in wanted[:3]]
+    await until(lambda: broken.reading == 3, "three fetches that wait for the store")
+    url = hub.url + wire.PREFIX + "fetch"
+    async with session.post(url, data=wire.encode(wanted[3])) as response:
+        assert response.status == 503
+        assert "3 fetches are being answered" in await response.text()
+    broken.gate.set()
+    for frames in await asyncio.gather(*fetching):
+        assert data_of(frames, 0) == b"x" * 5000
+    assert data_of(await fetch(session, hub, wanted[3]), 0) == b"x" * 5000
+
+
+@pytest.mark.parametrize("after", ["9" * 5000, "9" * 19, "-1", "1e3", "x", "\u0661"])
+async def test_a_feed_from_what_is_no_sequence_is_refused(
+    hub: HubBench, session: aiohttp.ClientSession, after: str
+) -> None:
+    url = f"{hub.url}{wire.PREFIX}feed"
+    params = {"epoch": hub.hub.facts().epoch, "after": after}
+    async with session.get(url, params=params) as response:
+        assert response.status == 400
+        assert "expected a sequence number" in await response.text()
+    params["after"] = "9" * 18
+    async with asyncio.timeout(5), session.get(url, params=params) as response:
+        head = await response.content.readexactly(4)
+        message = wire.decode(await response.content.readexactly(wire.message_length(head)))
+        assert isinstance(message, wire.FeedResync)
+
+
+async def test_a_snapshot_that_fails_midway_is_cut_without_a_traceback(
+    hub: HubBench, session: aiohttp.ClientSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    await hub.put("k", b"1")
+    namespace = hub.hub._namespace
+
+    def fail(*_: object, **__: object) -> list[NamespaceRecord]:
+        raise StoreUnavailable("the namespace is gone")
+
+    namespace.scan = fail  # type: ignore[method-assign]
+    with pytest.raises(aiohttp.ClientPayloadError):
+        async with session.get(hub.url + wire.PREFIX + "snapshot") as response:
+            await response.read()
+    assert "Traceback" not in caplog.text
