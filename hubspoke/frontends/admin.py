@@ -25,6 +25,7 @@ from hubspoke.core.jobs import AMOUNT_MAX, JobMeters
 from hubspoke.core.ledger import Ledger
 from hubspoke.errors import Overloaded
 from hubspoke.frontends.admin_cache import CacheView, cache_router
+from hubspoke.frontends.body_limit import BodyLimit
 from hubspoke.ports import Clock
 from hubspoke.report.cost import PriceOverride, prices_for
 from hubspoke.report.facts import HubFacts, SpokeFacts
@@ -123,6 +124,7 @@ def _app(title: str, description: str) -> FastAPI:
         redoc_url=None,
     )
     app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_middleware(BodyLimit)
     folder = files("hubspoke.frontends").joinpath("docs")
 
     @app.get("/docs", include_in_schema=False)

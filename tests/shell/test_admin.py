@@ -1,11 +1,13 @@
 """The admin ports over real sockets: status codes, validation, metrics and the offline docs."""
 
 import asyncio
+import io
 import json
 import logging
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -241,6 +243,21 @@ async def test_a_jobs_name_is_printable_and_short(client: Client) -> None:
     post = b'{"samples": 1, "compute_seconds": 1, "wait_seconds": 0}'
     assert (await client.post("/v1/jobs/" + "x" * 129, post))[0] == 422
     assert (await client.post("/v1/jobs/a%0Ab", post))[0] == 422
+
+
+@pytest.mark.parametrize("declared", [True, False])
+async def test_a_body_beyond_a_mebibyte_is_413_before_it_is_read(
+    client: Client, declared: bool
+) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(2000):
+            yield b" " * 1024
+
+    data = io.BytesIO(b" " * (2 << 20)) if declared else chunks()
+    with suppress(aiohttp.ClientConnectionError):
+        async with client.session.post(client.url + "/v1/jobs/llm", data=data) as answer:
+            assert (answer.status, "1048576" in await answer.text()) == (413, True)
+    assert (await client.get("/v1/report"))[1]["jobs"] == []
 
 
 async def test_too_many_jobs_are_429(client: Client) -> None:
