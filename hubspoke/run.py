@@ -34,7 +34,14 @@ from hubspoke.adapters.block_store import FileBlockStore
 from hubspoke.adapters.clock import BootClock
 from hubspoke.adapters.disk_health import Drive
 from hubspoke.adapters.folder_store import FolderStore
-from hubspoke.adapters.folders import FolderLock, capacity, lock_all, room
+from hubspoke.adapters.folders import (
+    FolderLock,
+    capacity,
+    lock_all,
+    outside,
+    outside_of_any_store,
+    room,
+)
 from hubspoke.adapters.hub_link import AiohttpHubLink
 from hubspoke.adapters.lmdb_namespace import LmdbNamespace
 from hubspoke.adapters.malloc import keep_freed_memory
@@ -171,6 +178,8 @@ def run_hub(config: HubConfig) -> None:
     Raises ConfigError, FolderInUse, FormatError, StoreUnavailable when it cannot start.
     """
     state = config.state or default_hub_state(config)
+    if isinstance(config.store, Path):
+        outside(state, config.store, "--state")
     _run(config, state, [(state, "--state")], lambda: _hub_process(config, state))
 
 
@@ -181,6 +190,8 @@ def run_spoke(config: SpokeConfig) -> None:
     """
     state = config.state or config.cache[0]
     folders = [*((folder, "--cache") for folder in config.cache), (state, "--state")]
+    for folder, flag in folders:
+        outside_of_any_store(folder, flag)
     _run(config, state, folders, lambda: _spoke_process(config, state))
 
 

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from hubspoke.adapters.folder_layout import OWN_FOLDER
 from hubspoke.errors import ConfigError, FolderInUse
 
 log = logging.getLogger(__name__)
@@ -68,6 +69,23 @@ def lock_all(folders: Iterable[tuple[Path, str]]) -> list[FolderLock]:
             lock.release()
         raise
     return list(held.values())
+
+
+def outside(folder: Path, store: Path, flag: str) -> None:
+    """Raises ConfigError when the folder lies in a store: its files would become objects."""
+    inner, outer = os.path.realpath(folder), os.path.realpath(store)
+    if os.path.commonpath([inner, outer]) == outer:
+        raise ConfigError(
+            f"{flag}: {str(folder)!r}: lies in the store {outer}, so that its files would be "
+            "objects; expected a folder outside of the store"
+        )
+
+
+def outside_of_any_store(folder: Path, flag: str) -> None:
+    """The same where the store is not known: one that was written to has a folder of its own."""
+    for parent in [Path(os.path.realpath(folder)), *Path(os.path.realpath(folder)).parents]:
+        if (parent / os.fsdecode(OWN_FOLDER)).is_dir():
+            outside(folder, parent, flag)
 
 
 @dataclass(frozen=True, slots=True)

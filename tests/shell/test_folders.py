@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from hubspoke.adapters.folders import DISK_SHARE, FREE_SHARE, Room, capacity, lock_all, room
+from hubspoke.adapters.folders import (
+    DISK_SHARE,
+    FREE_SHARE,
+    Room,
+    capacity,
+    lock_all,
+    outside,
+    outside_of_any_store,
+    room,
+)
 from hubspoke.errors import ConfigError, FolderInUse
 
 
@@ -74,3 +83,23 @@ def test_capacity_is_clamped_to_the_disk_and_says_so(caplog: pytest.LogCaptureFi
     with caplog.at_level(logging.WARNING):
         assert capacity(5000, Room(1000, 0)) == int(1000 * DISK_SHARE)
     assert "--cache-size clamped to the disk" in caplog.text
+
+
+def test_a_folder_in_a_store_is_refused_however_it_is_written(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    (store / "bkt").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(store / "bkt")
+    for folder in (store, store / "bkt" / "state", tmp_path / "x" / ".." / "store" / "s"):
+        with pytest.raises(ConfigError, match=r"^--state: .* lies in the store"):
+            outside(folder, store, "--state")
+    with pytest.raises(ConfigError, match="expected a folder outside of the store"):
+        outside(tmp_path / "link" / "state", store, "--state")
+    for folder in (tmp_path, tmp_path / "store-2", tmp_path / "state"):
+        outside(folder, store, "--state")
+
+
+def test_a_cache_in_a_store_that_was_written_to_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "store" / ".hubspoke").mkdir(parents=True)
+    outside_of_any_store(tmp_path / "cache", "--cache")
+    with pytest.raises(ConfigError, match=r"^--cache: .* lies in the store"):
+        outside_of_any_store(tmp_path / "store" / "bkt" / "cache", "--cache")
