@@ -107,6 +107,14 @@ class Disk:
         """More writes are waiting than a disk in time has."""
         return self._writer.pending >= WRITES_PENDING_MAX
 
+    def stalled(self, seconds: float) -> bool:
+        """Whether a write under way takes longer than that already."""
+        now = self._clock.now()
+        return any(
+            r.call is Call.WRITE and r.started is not None and now - r.started > seconds
+            for r in self._running
+        )
+
     def holds(self, number: int) -> bool:
         """Whether the object has a file here."""
         return number in self._created

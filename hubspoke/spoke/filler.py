@@ -93,13 +93,21 @@ class Filler:
         self.dispatch()
 
     def need(self, obj: CachedObject, first: int, last: int) -> Need:
-        """Register a reader's need of pages; `waiters.remove` ends it."""
+        """Register a reader's need of pages, until `needed`. What it waits for stays in the cache
+        until all of it is there: the first block could go again before the last has come."""
         need = Need(obj.number, first, last)
         self.waiters.add(need)
+        self._core.cache.pin(obj, first, last)
         for offset, data in self._unsettled.get(obj.number, {}).items():
             if need.overlaps(*page_span(offset, len(data))):
                 need.hold(offset, data)
         return need
+
+    def needed(self, obj: CachedObject, need: Need) -> None:
+        """The reader has its pages, or is gone."""
+        self.waiters.remove(need)
+        self._core.cache.unpin(obj, need.first, need.last)
+        self.drop(self._core.cache.reap(obj))
 
     def fills(self, number: int | None) -> bool:
         """Whether frames of the object, or of a new one, would be stored now."""
@@ -187,7 +195,10 @@ class Filler:
             await self._disk_takes(fetch, header)
         write = self._write(obj, header, data, check) if r.stored else None
         if write is not None:
-            await asyncio.wait({write}, timeout=STORE_WAIT_S)
+            # One that stalls already would be waited for again at every frame of the lane.
+            disk = self.disks.of(obj.number)
+            stalled = disk is not None and disk.stalled(STORE_WAIT_S)
+            await asyncio.wait({write}, timeout=0 if stalled else STORE_WAIT_S)
             if write.done() and write.exception() is None:
                 self._arrived(fetch, header, data)
                 return

@@ -97,7 +97,7 @@ class Pieces:
                     await self._filler.waiters.next_change(obj.name, timeout_s)
                     raise
         finally:
-            self._filler.waiters.remove(need)
+            self._filler.needed(obj, need)
             self.memory.give(handle, need.charged)
 
     def _local_pages(self, need: Need, obj: CachedObject) -> bool:

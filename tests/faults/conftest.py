@@ -90,7 +90,7 @@ class Site:
 
 
 @contextmanager
-def site(base: Path, *folders: Path, cache_size: str = "64MiB") -> Iterator[Site]:
+def site(base: Path, *folders: Path, cache_size: str = "32MiB") -> Iterator[Site]:
     store = base / "store" / "data"
     store.mkdir(parents=True)
     for key, body in OBJECTS.items():

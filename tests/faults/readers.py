@@ -33,10 +33,11 @@ def client(url: str) -> Any:
 class Readers:
     """Threads with a client each; `stop` ends them and gives what went wrong."""
 
-    def __init__(self, url: str, threads: int = 3) -> None:
+    def __init__(self, url: str, threads: int = 3, sizes_max: int = SIZES[-1]) -> None:
         self.phase = "warm"
         self.latencies: dict[str, list[float]] = {}
         self.failures: list[str] = []
+        self._sizes = [size for size in SIZES if size <= sizes_max]
         self._stop = threading.Event()
         self._threads = [
             threading.Thread(target=self._run, args=(url, i), daemon=True) for i in range(threads)
@@ -48,7 +49,7 @@ class Readers:
         rng, s3 = random.Random(seed), client(url)
         while not self._stop.is_set():
             key = rng.choice(list(OBJECTS))
-            size = rng.choice(SIZES)
+            size = rng.choice(self._sizes)
             begin = rng.randrange(len(OBJECTS[key]) - size)
             phase, started = self.phase, time.monotonic()
             try:

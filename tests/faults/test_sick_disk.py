@@ -35,7 +35,7 @@ def through_all_phases(
     with site(base, folder.path) as a_site:
         readers = Readers(a_site.process.data)
         try:
-            wait_for(lambda: a_site.cache()["bytes"] > 30 << 20, 30, "warm")
+            wait_for(lambda: a_site.cache()["bytes"] > 20 << 20, 30, "warm")
             for phase, faults in PHASES.items():
                 folder.fault(**faults)
                 readers.phase = phase

@@ -241,3 +241,21 @@ async def test_memory_is_waited_for_in_turn_and_not_for_ever() -> None:
         await cancelled
     memory.give("b", 50)
     assert memory.budget.used == 0
+
+
+async def test_a_reader_keeps_what_has_come_until_all_has_come() -> None:
+    """Its first block could be evicted before the last one is there, and would never be asked
+    for again."""
+    async with a_hub() as (hub, _):
+        await hub.put(NAME, BODY)
+        tuning = replace(TUNING, capacity=2 * MIB, read_deadline_s=5.0)
+        async with a_spoke(hub, tuning=tuning) as spoke:
+
+            async def reads(first: int) -> None:
+                for i in range(30):
+                    offset = (first + i * 7) * MIB // 2 % (5 * MIB)
+                    assert await get(spoke, offset, MIB) == BODY[offset : offset + MIB]
+
+            async with asyncio.timeout(5):
+                await asyncio.gather(*(reads(i) for i in range(4)))
+            assert not spoke.core.cache.used > 2 * MIB
