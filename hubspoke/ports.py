@@ -59,6 +59,14 @@ class MultipartUpload:
     initiated_ns: int
 
 
+@dataclass(slots=True)
+class Skipped:
+    """Names a scan left out: count and first examples (display form) by reason."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    examples: dict[str, list[str]] = field(default_factory=dict)
+
+
 class ObjectStore(Protocol):
     """The bytes of the hub's objects: a folder or an S3 bucket.
 
@@ -66,6 +74,8 @@ class ObjectStore(Protocol):
     name), VersionChanged, StoreUnavailable, NoSuchUpload, InvalidPart.
     """
 
+    @property
+    def skipped(self) -> Skipped: ...  # what the last scan that ended left out
     async def open(self) -> None: ...  # raises ConfigError when the store cannot be used
     async def close(self) -> None: ...
     async def buckets(self) -> list[str]: ...

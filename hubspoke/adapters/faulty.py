@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from hubspoke.core.ids import ObjectEntry, ObjectName, Version
 from hubspoke.errors import StoreUnavailable, VersionChanged
-from hubspoke.ports import MultipartUpload, ObjectStore, Staged, UploadedPart
+from hubspoke.ports import MultipartUpload, ObjectStore, Skipped, Staged, UploadedPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,10 @@ class FaultyObjectStore:
 
     async def close(self) -> None:
         await self._store.close()
+
+    @property
+    def skipped(self) -> Skipped:
+        return self._store.skipped
 
     async def buckets(self) -> list[str]:
         await self._before("buckets")

@@ -7,7 +7,6 @@ twice) and changes nothing.
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import partial
 
 from hubspoke.adapters.folder_layout import OWN_FOLDER, FolderLayout, is_file
@@ -15,6 +14,7 @@ from hubspoke.adapters.folder_reads import file_entry, has_marker, marker_entry,
 from hubspoke.core.ids import ObjectEntry, ObjectName
 from hubspoke.core.names import bucket_fault, key_fault
 from hubspoke.errors import StoreUnavailable
+from hubspoke.ports import Skipped
 
 Batch = list[tuple[ObjectName, ObjectEntry]]
 
@@ -23,18 +23,11 @@ _EXAMPLES_MAX = 20
 _FRESH_NS = 20_000_000  # as folder_reads: versions of this age wait for the clock's tick
 
 
-@dataclass(slots=True)
-class Skipped:
-    """Names a walk left out: count and first examples (display form) by reason."""
-
-    counts: dict[str, int] = field(default_factory=dict)
-    examples: dict[str, list[str]] = field(default_factory=dict)
-
-    def add(self, reason: str, path: bytes) -> None:
-        self.counts[reason] = self.counts.get(reason, 0) + 1
-        examples = self.examples.setdefault(reason, [])
-        if len(examples) < _EXAMPLES_MAX:
-            examples.append(os.fsdecode(path).encode(errors="backslashreplace").decode())
+def _skip(skipped: Skipped, reason: str, path: bytes) -> None:
+    skipped.counts[reason] = skipped.counts.get(reason, 0) + 1
+    examples = skipped.examples.setdefault(reason, [])
+    if len(examples) < _EXAMPLES_MAX:
+        examples.append(os.fsdecode(path).encode(errors="backslashreplace").decode())
 
 
 def bucket_names(layout: FolderLayout, skipped: Skipped | None = None) -> list[str]:
@@ -56,7 +49,7 @@ def bucket_names(layout: FolderLayout, skipped: Skipped | None = None) -> list[s
                 if reason is None:
                     names.append(name)
                 elif skipped is not None:
-                    skipped.add(reason, entry.path)
+                    _skip(skipped, reason, entry.path)
     except OSError as e:
         raise StoreUnavailable(f"the store folder cannot be listed: {e}") from e
     return sorted(names)
@@ -81,10 +74,10 @@ def _walk_bucket(layout: FolderLayout, bucket: str, skipped: Skipped) -> Iterato
             try:
                 key = prefix + entry.name.decode()
             except UnicodeDecodeError:
-                skipped.add("not UTF-8", entry.path)
+                _skip(skipped, "not UTF-8", entry.path)
                 continue
             if key_fault(key):
-                skipped.add("longer than a key may be", entry.path)
+                _skip(skipped, "longer than a key may be", entry.path)
                 continue
             if entry.is_dir(follow_symlinks=False):
                 folders.append((entry.path, key + "/"))
@@ -109,7 +102,7 @@ def _entries(folder: bytes, skipped: Skipped) -> "Iterator[os.DirEntry[bytes]]":
     except (FileNotFoundError, NotADirectoryError):
         return
     except PermissionError:
-        skipped.add("a folder that may not be read", folder)
+        _skip(skipped, "a folder that may not be read", folder)
     except OSError as e:
         raise StoreUnavailable(f"{os.fsdecode(folder)}: cannot be listed: {e.strerror}") from e
 
@@ -123,16 +116,16 @@ def _add_file(
     skipped: Skipped,
 ) -> None:
     if entry.is_symlink() and not layout.holds(os.path.realpath(entry.path)):
-        skipped.add("a link out of the folder", entry.path)
+        _skip(skipped, "a link out of the folder", entry.path)
         return
     try:
         st = entry.stat()
     except OSError:
         if entry.is_symlink():
-            skipped.add("a link to nothing", entry.path)
+            _skip(skipped, "a link to nothing", entry.path)
         return  # gone since the folder was listed
     if not is_file(st):
-        skipped.add("a link to a folder" if entry.is_symlink() else "not a file", entry.path)
+        _skip(skipped, "a link to a folder" if entry.is_symlink() else "not a file", entry.path)
     elif 0 <= time.time_ns() - max(st.st_ctime_ns, st.st_mtime_ns) < _FRESH_NS:
         fresh.append((name, entry.path))
     else:

@@ -25,7 +25,6 @@ from hubspoke.adapters.folder_layout import (
     version_size,
 )
 from hubspoke.adapters.folder_reads import OpenFiles, file_entry, marker_entry
-from hubspoke.adapters.folder_scan import Skipped
 from hubspoke.adapters.folder_staging import StagingFile, Token
 from hubspoke.core.ids import ObjectEntry, ObjectName, Version
 from hubspoke.core.names import bucket_fault
@@ -38,7 +37,7 @@ from hubspoke.errors import (
     NoSuchUpload,
     StoreUnavailable,
 )
-from hubspoke.ports import MultipartUpload, Staged, UploadedPart
+from hubspoke.ports import MultipartUpload, Skipped, Staged, UploadedPart
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -23,7 +23,7 @@ from hubspoke.errors import (
     NoSuchUpload,
     VersionChanged,
 )
-from hubspoke.ports import MultipartUpload, Staged, UploadedPart
+from hubspoke.ports import MultipartUpload, Skipped, Staged, UploadedPart
 
 _SCAN_BATCH = 1000
 
@@ -40,6 +40,7 @@ class MemoryObjectStore:
     """ports.ObjectStore. Any legal S3 key is held under exactly its name."""
 
     def __init__(self, buckets: Sequence[str] = ()) -> None:
+        self.skipped = Skipped()
         self._objects: dict[str, dict[str, tuple[ObjectEntry, bytes]]] = {b: {} for b in buckets}
         self._staged: dict[str, bytes] = {}
         self._staged_uploads: dict[str, str] = {}

@@ -28,7 +28,7 @@ from hubspoke.errors import (
     StoreUnavailable,
     VersionChanged,
 )
-from hubspoke.ports import MultipartUpload, Staged, UploadedPart
+from hubspoke.ports import MultipartUpload, Skipped, Staged, UploadedPart
 
 _COPY_BYTES_MAX = 5 << 30  # S3's limit of one UploadPartCopy
 # 1,000 parts of 8 MiB and 9,000 of 64 MiB: objects up to 570 GiB, small ones in small memory.
@@ -66,6 +66,7 @@ class S3Store:
         region: str | None = None,
         tuning: S3ClientTuning | None = None,
     ) -> None:
+        self.skipped = Skipped()  # a key of S3 can always be an object
         self._bucket = bucket
         self._prefix = prefix.strip("/") + "/" if prefix.strip("/") else ""
         self._client = S3Client(bucket, endpoint_url, region, tuning or S3ClientTuning())

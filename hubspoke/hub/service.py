@@ -79,6 +79,7 @@ class HubService(HubWrites):
             former_term_s = lease.term_s
             epoch = Epoch(self._new_epoch())
             await first_index(self._store, namespace, epoch, self.progress)
+            self._tell_skipped()
         else:
             self._not_ready = "settling changes that a stop cut short"
             former_term_s = float(namespace.fact(LEASE_TERM_FACT) or 0.0)
@@ -159,6 +160,9 @@ class HubService(HubWrites):
             requests=dict(self._requests),
             sent_bytes=self._sent_bytes,
             received_bytes=self._received_bytes,
+            limits=self.limits(),
+            skipped=dict(self._store.skipped.counts),
+            skipped_examples={k: list(v) for k, v in self._store.skipped.examples.items()},
         )
 
     # Reading -----------------------------------------------------------------------------------
@@ -299,8 +303,19 @@ class HubService(HubWrites):
     async def _reconcile(self) -> None:
         try:
             await reconcile(self._store, self._namespace, self.refresh, self.progress, self._tuning)
+            self._tell_skipped()
         except HubSpokeError as e:
             log.warning("reconciliation stopped error=%s", e)
+
+    def _tell_skipped(self) -> None:
+        """Once at each start; /v1/status has the examples."""
+        skipped = self._store.skipped
+        if skipped.counts:
+            log.warning(
+                "names in the store that cannot be objects are left out: %s; such as %s",
+                ", ".join(f"{n} x {reason}" for reason, n in skipped.counts.items()),
+                next(iter(skipped.examples.values()))[0],
+            )
 
     # Spokes ------------------------------------------------------------------------------------
 

@@ -108,7 +108,8 @@ class SpokeFacts:
 @dataclass(frozen=True, slots=True)
 class HubFacts:
     """What the hub's admin port shows. requests: by operation; bytes: object bytes to spokes
-    and S3 clients, and from writers, since the start."""
+    and S3 clients, and from writers, since the start. limits: what it cannot do while it serves.
+    skipped: names the last scan of the store left out, and examples, by reason."""
 
     region: str
     epoch: str
@@ -118,6 +119,9 @@ class HubFacts:
     requests: dict[str, int]
     sent_bytes: int
     received_bytes: int
+    limits: list[str] = field(default_factory=list)
+    skipped: dict[str, int] = field(default_factory=dict)
+    skipped_examples: dict[str, list[str]] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
         """As `/v1/status` shows it."""

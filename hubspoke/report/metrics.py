@@ -141,6 +141,8 @@ HUB_METRICS = (
     Row("hub_requests", "counter", "requests", "Requests by operation.", "operation"),
     Row("hub_sent_bytes", "counter", "sent_bytes", "Object bytes to spokes and clients."),
     Row("hub_received_bytes", "counter", "received_bytes", "Object bytes from writers."),
+    Row("hub_writable", "gauge", "writable", "1 while the log can be written."),
+    Row("hub_skipped_names", "gauge", "skipped", "Names left out by the last scan.", "reason"),
 )
 
 
@@ -263,6 +265,8 @@ def hub_metrics(facts: HubFacts, ready: bool) -> bytes:
         "requests": facts.requests,
         "sent_bytes": facts.sent_bytes,
         "received_bytes": facts.received_bytes,
+        "writable": float(not facts.limits),
+        "skipped": facts.skipped,
     }
 
     def metrics() -> Iterable[Metric]:

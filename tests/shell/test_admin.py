@@ -106,7 +106,10 @@ class FixedHub:
         self.reasons, self.limited = [], []
 
     def facts(self) -> HubFacts:
-        return HubFacts("us-east-2", "e1", 7, 3, ["spoke-1"], {"GetObject": 5}, 100, 200)
+        return HubFacts(
+            "us-east-2", "e1", 7, 3, ["spoke-1"], {"GetObject": 5}, 100, 200, self.limited,
+            {"a link to nothing": 2}, {"a link to nothing": ["/store/a"]},
+        )  # fmt: skip
 
     def ready(self) -> list[str]:
         return self.reasons
@@ -402,6 +405,9 @@ async def test_the_hubs_port_shows_what_it_serves() -> None:
         text = (await client.get("/metrics"))[1]
         assert 'hubspoke_hub_requests_total{operation="GetObject"} 5.0' in text.splitlines()
         assert "hubspoke_ready 0.0" in text.splitlines()
+        assert document["skipped_examples"] == {"a link to nothing": ["/store/a"]}
+        assert 'hubspoke_hub_skipped_names{reason="a link to nothing"} 2.0' in text.splitlines()
+        assert "hubspoke_hub_writable 1.0" in text.splitlines()
 
 
 async def test_a_hub_that_cannot_write_stays_ready_and_says_so() -> None:
@@ -410,6 +416,7 @@ async def test_a_hub_that_cannot_write_stays_ready_and_says_so() -> None:
         hub.limited = ["writes are impossible, the log cannot be written: No space left on device"]
         told = {"ready": True, "reasons": hub.limited}
         assert await client.get("/readyz") == (200, told)
+        assert "hubspoke_hub_writable 0.0" in (await client.get("/metrics"))[1].splitlines()
 
 
 async def test_docs_are_local_files(client: Client) -> None:

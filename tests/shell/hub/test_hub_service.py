@@ -89,6 +89,22 @@ async def test_what_lies_in_the_store_is_served_after_the_first_index(tmp_path: 
     await hub.close()
 
 
+async def test_what_a_scan_left_out_is_told_at_the_start_and_in_the_facts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "bkt").mkdir()
+    (tmp_path / "NoBucket").mkdir()
+    (tmp_path / "bkt" / "link").symlink_to("/etc/hostname")
+    hub = make(FolderStore(tmp_path))
+    await hub.start()
+    skipped = {"beside the buckets: not a legal bucket name": 1, "a link out of the folder": 1}
+    assert hub.facts().skipped == skipped
+    examples = hub.facts().skipped_examples["a link out of the folder"]
+    assert examples == [str(tmp_path / "bkt" / "link")]
+    assert caplog.text.count("cannot be objects are left out: 1 x beside the buckets") == 1
+    await hub.close()
+
+
 async def test_put_get_overwrite_copy_delete(hub: HubService) -> None:
     first = await hub.put(NAME, {"content-type": "text/x"}, body(b"one", b"two"))
     assert await content(hub) == b"onetwo"
