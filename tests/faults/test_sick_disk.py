@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults.conftest import Folder, faulty_folder, site, wait_for
+from tests.faults.conftest import Folder, Site, faulty_folder, site, wait_for
 from tests.faults.readers import Readers
 from tests.processes import get
 
@@ -40,13 +40,12 @@ def through_all_phases(
                 folder.fault(**faults)
                 readers.phase = phase
                 wait_for(lambda: a_site.states() != ["healthy"], 15 + seconds, f"ill by {phase}")
+                wait_for(lambda: ill_in_metrics(a_site), 10, f"{phase} in the metrics")
                 threading.Event().wait(seconds)
                 if phase in heal_after:
                     folder.fault()
                     readers.phase = "healing"
                     wait_for(lambda: a_site.states() == ["healthy"], 30, f"well after {phase}")
-            metrics = get(a_site.process.admin + "/metrics")[1].decode()
-            assert re.search(r'cache_folder_state\{.*state="healthy"\} 0', metrics)
             folder.fault()
             wait_for(lambda: a_site.states() == ["healthy"], 30, "healthy again")
             readers.phase = "after"
@@ -56,6 +55,11 @@ def through_all_phases(
         finally:
             readers.stop()
     return readers
+
+
+def ill_in_metrics(a_site: Site) -> bool:
+    metrics = get(a_site.process.admin + "/metrics")[1].decode()
+    return re.search(r'cache_folder_state\{.*state="healthy"\} 0', metrics) is not None
 
 
 def test_a_sick_disk_fails_no_read_and_comes_back(folder: Folder, tmp_path: Path) -> None:

@@ -122,6 +122,7 @@ def test_a_prefix_may_hold_an_equals_sign() -> None:
 def test_prices_for_both_directions_or_each() -> None:
     assert spoke(price="0.02").price == PriceOverride(0.02, 0.02)
     assert spoke(price="0.02/0").price == PriceOverride(0.02, 0.0)
+    assert (spoke().cache_dwpd, spoke(cache_dwpd="0.3").cache_dwpd) == (None, 0.3)
 
 
 @pytest.mark.parametrize(
@@ -158,6 +159,8 @@ def test_prices_for_both_directions_or_each() -> None:
         ({"prefetch": "maybe"}, "--prefetch: 'maybe': expected on or off"),
         ({"price": "free"}, "--price: 'free': expected USD per GB"),
         ({"price": "-1"}, "--price: '-1': expected USD per GB"),
+        ({"cache_dwpd": "0"}, "--cache-dwpd: '0': expected full drive writes per day"),
+        ({"cache_dwpd": "much"}, "--cache-dwpd: 'much': expected full drive writes per day"),
         ({"price": "1/2/3"}, "--price: '1/2/3': expected USD per GB"),
         ({"region": "us east"}, "--region: 'us east': expected a region's name"),
         ({"log_level": "loud"}, "--log-level: 'loud': expected debug, info, warning or error"),
