@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequ
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from hubspoke.core.cache import StoredFrame
+from hubspoke.core.frames import Frames
 from hubspoke.core.generators.candidates import Candidate
 from hubspoke.core.ids import (
     Change,
@@ -212,7 +212,7 @@ class IndexedObject:
     name: ObjectName
     version: Version
     size: int
-    frames: list[StoredFrame] = field(default_factory=list)
+    frames: Frames
 
 
 class FileSpan:
@@ -256,6 +256,25 @@ class BlockStore(Protocol):
 
     def punch(self, number: int, offset: int, length: int) -> None: ...
     def drop(self, number: int) -> None: ...
+    def compact(self) -> None:
+        """Make the index shorter if it has grown; takes long, and others go on meanwhile."""
+        ...
+
+    def stored(self, place: int, limit: int) -> tuple[list[tuple[int, int, int, int]], int]:
+        """Frames written at some time, for the scrub: (object, first page, pages, digest), at
+        most about `limit` of them from a place on (0: the beginning); and the next place, 0
+        after the last. Dropped ones may be among them."""
+        ...
+
+    def read_through(self, number: int, offset: int, length: int) -> bytes:
+        """`read` that leaves the page cache as it was."""
+        ...
+
+    def room(self) -> int | None:
+        """Bytes that the disk can take before it has less free than it should; negative if it
+        has less. None if it cannot be told."""
+        ...
+
     @property
     def written_bytes(self) -> int: ...
     def close(self) -> None: ...

@@ -10,6 +10,7 @@ import ctypes
 import errno
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from hubspoke.adapters import cache_index
@@ -18,6 +19,13 @@ from hubspoke.core.ids import ObjectName, Version
 from hubspoke.errors import ConfigError, FormatError
 from hubspoke.ports import FileSpan, IndexedObject
 
+# An index is written anew when it has more than twice the slots it needs, and as many again as
+# are written in a minute of fast filling: rarely enough to cost nothing, and never above 60 MB
+# more than it needs.
+SLOTS_SPARE = 1 << 18
+# A file system that is filled to the last block is slow and fails others: this much stays free,
+# or this share of small ones.
+FREE_BYTES, FREE_SHARE = 1 << 30, 0.05
 SAMPLE_BYTES = 256 << 10  # the kernel reads and drops a file's pages in runs of about this
 _PUNCH_HOLE, _KEEP_SIZE = 2, 1
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -35,6 +43,9 @@ class CacheFolder:
         self._files = OpenFiles(self._data)
         self._lock = threading.Lock()  # guards written_bytes and the index descriptor
         self._index_fd = -1
+        self._slots = self._needed = 0  # in the index, and how many of them say something
+        # For tests that end the process in between steps: called with the name of each.
+        self.at: Callable[[str], None] = lambda point: None
 
     def load(self) -> dict[int, IndexedObject]:
         """Open the folder; what is found is what was there before, unverified.
@@ -62,15 +73,66 @@ class CacheFolder:
         except FileNotFoundError:
             data = b""
         objects: dict[int, IndexedObject] = {}
+        short = False
         try:
             if data:
-                objects, _ = cache_index.parse(data)
+                parsed = cache_index.parse(data)
+                objects = parsed.objects
+                # A torn tail would shift the slots that follow it.
+                torn = len(data) != (parsed.slots + 1) * cache_index.SLOT_BYTES
+                short = not torn and parsed.sound == parsed.slots
+                self._slots, self._needed = parsed.slots, parsed.needed
         except FormatError:
             # An unknown cache is set aside and rebuilt: it holds nothing that is lost with it.
             os.replace(self._index_path, self._index_path + ".unknown")
-        present = {n: o for n, o in objects.items() if (self._data / str(n)).exists()}
-        cache_index.write_whole(self._index_path, present.values())
+        files = set(os.listdir(self._data))
+        present = {n: o for n, o in objects.items() if str(n) in files}
+        if not short or len(present) < len(objects) or self._grown:
+            self._rewrite(list(present.values()))
         return present
+
+    def _rewrite(self, objects: list[IndexedObject]) -> None:
+        data = cache_index.whole(objects)
+        self._slots = self._needed = len(data) // cache_index.SLOT_BYTES - 1
+        cache_index.write_whole(self._index_path, data)
+
+    @property
+    def _grown(self) -> bool:
+        return self._slots > 2 * self._needed + SLOTS_SPARE
+
+    def compact(self) -> None:
+        """Write the index anew from what it says itself, while others append to it."""
+        with self._lock:
+            if not self._grown or self._index_fd < 0:
+                return
+            length = (self._slots + 1) * cache_index.SLOT_BYTES
+        with open(self._index_path, "rb") as f:
+            data = f.read(length)
+        objects = list(cache_index.parse(data).objects.values())
+        data = cache_index.whole(objects)
+        needed = len(data) // cache_index.SLOT_BYTES - 1
+        self.at("compact:parsed")
+        with self._lock:
+            if self._index_fd < 0:
+                return
+            with open(self._index_path, "rb") as f:
+                f.seek(length)
+                tail = f.read()
+            cache_index.write_whole(self._index_path, data + tail)
+            self.at("compact:written")
+            os.close(self._index_fd)
+            self._index_fd = os.open(self._index_path, os.O_WRONLY | os.O_APPEND)
+            self._needed = needed
+            self._slots = needed + len(tail) // cache_index.SLOT_BYTES
+
+    def stored(self, place: int, limit: int) -> tuple[list[tuple[int, int, int, int]], int]:
+        """See ports.BlockStore; a place is a slot's number. After a compaction the walk goes on
+        at another frame: what it skips comes up in the next one."""
+        with open(self._index_path, "rb") as f:
+            f.seek((place + 1) * cache_index.SLOT_BYTES)
+            data = f.read(limit * cache_index.SLOT_BYTES)
+        n = len(data) // cache_index.SLOT_BYTES
+        return list(cache_index.frames_in(data)), place + n if n == limit else 0
 
     def create(self, number: int, name: ObjectName, version: Version, size: int) -> None:
         """An empty sparse file for a new object version. Raises OSError."""
@@ -79,19 +141,24 @@ class CacheFolder:
             os.ftruncate(fd, size)
         finally:
             self._files.release(number)
+        self.at("create:file")
         self._append(cache_index.object_record(number, name, version, size))
+        self.at("create:done")
 
     def write(self, number: int, offset: int, data: bytes, digest: int) -> None:
         """One frame that has passed its xxh3-64 `digest`. Raises OSError."""
         fd = self._files.acquire(number)
         try:
             view, at = memoryview(data), offset
+            self.at("write:start")
             while view:
                 n = os.pwrite(fd, view, at)
                 view, at = view[n:], at + n
         finally:
             self._files.release(number)
+        self.at("write:data")
         self._append(cache_index.frame_record(number, offset, len(data), digest))
+        self.at("write:done")
         with self._lock:
             self.written_bytes += len(data)
 
@@ -108,6 +175,31 @@ class CacheFolder:
         finally:
             self._files.release(number)
         return data
+
+    def read_through(self, number: int, offset: int, length: int) -> bytes:
+        """`read` that leaves the page cache as it was: what was not there goes again."""
+        fd = self._files.acquire(number)
+        try:
+            there = os.preadv(fd, [bytearray(1)], offset, os.RWF_NOWAIT) == 1
+        except OSError:
+            there = False
+        try:
+            data = self.read(number, offset, length)
+            if not there:
+                os.posix_fadvise(fd, offset, length, os.POSIX_FADV_DONTNEED)
+        finally:
+            self._files.release(number)
+        self.at("scrub:read")
+        return data
+
+    def room(self) -> int | None:
+        """Free space of the disk above the floor, in bytes; negative below it."""
+        try:
+            disk = os.statvfs(self._data)
+        except OSError:
+            return None
+        floor = min(int(disk.f_blocks * disk.f_frsize * FREE_SHARE), FREE_BYTES)
+        return disk.f_bavail * disk.f_frsize - floor
 
     def read_now(self, number: int, offset: int, length: int) -> bytes | None:
         """The bytes if the page cache has all of them; None if a disk would be waited for."""
@@ -141,7 +233,9 @@ class CacheFolder:
 
     def punch(self, number: int, offset: int, length: int) -> None:
         """Free whole blocks; the record goes first so that a crash between leaves only a miss."""
+        self.at("punch:start")
         self._append(cache_index.punch_record(number, offset, length))
+        self.at("punch:record")
         fd = self._files.acquire(number)
         try:
             if _libc.fallocate(fd, _PUNCH_HOLE | _KEEP_SIZE, offset, length):
@@ -149,19 +243,30 @@ class CacheFolder:
                 raise OSError(e, os.strerror(e))
         finally:
             self._files.release(number)
+        self.at("punch:done")
 
     def drop(self, number: int) -> None:
         """Remove an object; its number is never used again."""
         self._append(cache_index.drop_record(number))
+        self.at("drop:record")
         self._files.forget(number)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._data / str(number))
+        self.at("drop:done")
 
     def _append(self, record: bytes) -> None:
         # One call per record, not a buffer: 3 us, and a crash loses nothing that was delivered.
         with self._lock:
             if self._index_fd >= 0:
-                os.write(self._index_fd, record)
+                n = os.write(self._index_fd, record)
+                self._slots += n // cache_index.SLOT_BYTES
+                if n < len(record):
+                    self._mend(n)
+
+    def _mend(self, n: int) -> None:
+        """A write that a full disk cut short would shift all slots that follow it."""
+        os.ftruncate(self._index_fd, (self._slots + 1) * cache_index.SLOT_BYTES)
+        raise OSError(errno.ENOSPC, f"{self._index_path}: {n} bytes written")
 
     def close(self) -> None:
         self._files.close()
@@ -214,6 +319,28 @@ class FileBlockStore:
 
     def drop(self, number: int) -> None:
         self._home.pop(number).drop(number)
+
+    def compact(self) -> None:
+        for folder in self._folders:
+            folder.compact()
+
+    def stored(self, place: int, limit: int) -> tuple[list[tuple[int, int, int, int]], int]:
+        """The folders in turn: a place is a folder's place times their number, plus the folder."""
+        count = len(self._folders)
+        at, which = divmod(place, count)
+        found, following = self._folders[which].stored(at, limit)
+        if following:
+            return found, following * count + which
+        return found, which + 1 if which + 1 < count else 0
+
+    def read_through(self, number: int, offset: int, length: int) -> bytes:
+        return self._home[number].read_through(number, offset, length)
+
+    def room(self) -> int | None:
+        """Objects are spread over the folders, so the fullest disk says what all can take."""
+        rooms = [f.room() for f in self._folders]
+        known = [r for r in rooms if r is not None]
+        return min(known) * len(known) if known else None
 
     @property
     def written_bytes(self) -> int:

@@ -3,8 +3,8 @@
 import errno
 from collections.abc import Callable
 
-from hubspoke.core.cache import StoredFrame
-from hubspoke.core.ids import ObjectName, Version
+from hubspoke.core.frames import Frames, StoredFrame
+from hubspoke.core.ids import ObjectName, Version, page_span
 from hubspoke.ports import BlockStore, FileSpan, IndexedObject
 
 
@@ -13,19 +13,23 @@ class MemoryBlockStore:
 
     def __init__(self) -> None:
         self._objects: dict[int, IndexedObject] = {}
+        self._frames: dict[int, list[StoredFrame]] = {}
         self._data: dict[int, bytearray] = {}
         self._written = 0
 
     def load(self) -> list[IndexedObject]:
+        for number, o in self._objects.items():
+            o.frames = Frames.of(o.size, self._frames[number])
         return list(self._objects.values())
 
     def create(self, number: int, name: ObjectName, version: Version, size: int) -> None:
-        self._objects[number] = IndexedObject(number, name, version, size)
+        self._objects[number] = IndexedObject(number, name, version, size, Frames(size))
+        self._frames[number] = []
         self._data[number] = bytearray(size)
 
     def write(self, number: int, offset: int, data: bytes, digest: int) -> None:
         self._data[number][offset : offset + len(data)] = data
-        self._objects[number].frames.append(StoredFrame(offset, len(data), digest))
+        self._frames[number].append(StoredFrame(offset, len(data), digest))
         self._written += len(data)
 
     def read(self, number: int, offset: int, length: int) -> bytes:
@@ -43,11 +47,31 @@ class MemoryBlockStore:
     def punch(self, number: int, offset: int, length: int) -> None:
         end = offset + length
         self._data[number][offset:end] = bytes(min(end, len(self._data[number])) - offset)
-        o = self._objects[number]
-        o.frames = [f for f in o.frames if f.offset >= end or f.offset + f.length <= offset]
+        frames = self._frames[number]
+        self._frames[number] = [
+            f for f in frames if f.offset >= end or f.offset + f.length <= offset
+        ]
 
     def drop(self, number: int) -> None:
-        del self._objects[number], self._data[number]
+        del self._objects[number], self._data[number], self._frames[number]
+
+    def compact(self) -> None:
+        """There is no index."""
+
+    def stored(self, place: int, limit: int) -> tuple[list[tuple[int, int, int, int]], int]:
+        found = []
+        for number in sorted(self._frames):
+            for f in self._frames[number]:
+                first, last = page_span(f.offset, f.length)
+                found.append((number, first, last - first, f.digest))
+        end = place + limit
+        return found[place:end], end if end < len(found) else 0
+
+    def read_through(self, number: int, offset: int, length: int) -> bytes:
+        return self.read(number, offset, length)
+
+    def room(self) -> int | None:
+        return None
 
     @property
     def written_bytes(self) -> int:
@@ -99,6 +123,19 @@ class FaultyBlockStore:
 
     def drop(self, number: int) -> None:
         self._inner.drop(number)
+
+    def compact(self) -> None:
+        self._inner.compact()
+
+    def stored(self, place: int, limit: int) -> tuple[list[tuple[int, int, int, int]], int]:
+        return self._inner.stored(place, limit)
+
+    def read_through(self, number: int, offset: int, length: int) -> bytes:
+        self._maybe("read", number)
+        return self._inner.read_through(number, offset, length)
+
+    def room(self) -> int | None:
+        return self._inner.room()
 
     @property
     def written_bytes(self) -> int:

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from hubspoke import wire
 from hubspoke.adapters.disk_health import Disk, DiskSlow
 from hubspoke.adapters.disks import Disks
+from hubspoke.adapters.malloc import give_back
 from hubspoke.core.cache import CachedObject
 from hubspoke.core.ids import ReadState, page_span
 from hubspoke.core.scheduler import Fetch, Punch
@@ -64,6 +65,8 @@ class Filler:
         """Read the block store's index. Raises ConfigError."""
         for o in await self.disks.load():
             self._core.cache.restore(o.number, o.name, o.version, o.size, o.frames)
+        # The index and its arrays: 60 bytes for each frame, and never needed again.
+        give_back()
 
     async def close(self) -> None:
         """Give up what is under way; who waits is told."""

@@ -140,7 +140,7 @@ def test_punching_frees_disk_space(tmp_path: Path) -> None:
     s.close()
 
 
-@pytest.mark.parametrize("cut", [1, 5, 30])
+@pytest.mark.parametrize("cut", [1, 5, 23])
 def test_a_torn_index_keeps_what_came_before(tmp_path: Path, cut: int) -> None:
     index = filled(tmp_path) / "index"
     index.write_bytes(index.read_bytes()[:-cut])
@@ -172,13 +172,13 @@ def test_index_without_data_and_data_without_index_are_dropped(tmp_path: Path) -
     s.close()
 
 
-def test_a_flipped_index_byte_ends_the_index_there(tmp_path: Path) -> None:
+def test_a_flipped_index_byte_costs_one_frame(tmp_path: Path) -> None:
     index = filled(tmp_path) / "index"
     data = bytearray(index.read_bytes())
-    data[len(data) // 2] ^= 1
-    objects, sound = cache_index.parse(bytes(data))
-    assert sound < len(data)
-    assert all(len(o.frames) < 3 for o in objects.values())
+    data[-40] ^= 1
+    parsed = cache_index.parse(bytes(data))
+    assert parsed.sound == parsed.slots - 1
+    assert sum(len(o.frames) for o in parsed.objects.values()) == 2
 
 
 def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
