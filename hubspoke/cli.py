@@ -232,7 +232,7 @@ def warm(
     paths: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[PATH]...", help="BUCKET, BUCKET/KEY or a pattern; none: list the jobs."
+            metavar="PATH", help="BUCKET, BUCKET/KEY or a pattern; none: list the jobs."
         ),
     ] = None,
     source: Annotated[

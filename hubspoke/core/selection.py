@@ -19,7 +19,7 @@ from typing import NamedTuple
 from hubspoke.core.ids import ObjectName
 from hubspoke.errors import InvalidRequest
 
-PATHS_MAX = 20_000  # of one request: 2 MB of JSON, read in 10 ms on the loop
+PATHS_MAX = 20_000  # of one request: about what fits into the admin port's 1 MiB
 PATTERNS_MAX = 100  # those with wildcards: each is tried on each name
 PATH_BYTES_MAX = 4_096
 _WILD = re.compile(r"[*?\[]")

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hubspoke.core.cache import PAGES_PER_BLOCK, Cache, CachedObject
+from hubspoke.core.ids import PAGE_BYTES
 from hubspoke.core.pacing import Lane, PacingConfig
 
 RATE_WINDOW_S = 10.0
@@ -109,11 +110,11 @@ class WarmQueue:
             if absent:
                 first, last = absent[0]
                 last = min(last, first + pages, (first // PAGES_PER_BLOCK + 1) * PAGES_PER_BLOCK)
-                need = obj.range_bytes(first, last)
+                need = (last - first) * PAGE_BYTES
                 punched += self._cache.make_room(need, consumed_only=not piece.forced)
                 if self._cache.room >= need:
                     self._cache.fly(obj, first, last)
-                    self._in_flight += need
+                    self._in_flight += obj.range_bytes(first, last)
                     self._filling = self._in_flight < self._in_flight_max
                     return obj, first, last
                 piece.refused = True

@@ -4,6 +4,7 @@ Decides what counts as success: everything that was named is there. It must neve
 without asking whether the spoke still has it.
 """
 
+import json
 import sys
 import time
 from collections.abc import Callable
@@ -18,7 +19,8 @@ Action = Literal["warm", "check", "evict"]
 Job = dict[str, Any]
 
 _POLL_S = 0.2
-_REFUSED = (404, 422, 429)
+_REFUSED = (404, 413, 422, 429)
+_LIST_BYTES_MAX = 1_000_000  # the admin port takes 1 MiB, names of fields included
 
 
 class WarmRefused(HubSpokeError):
@@ -64,6 +66,12 @@ class WarmClient:
 
     def start(self, request: WarmRequest) -> Job:
         """Raises WrongPath too."""
+        size = sum(len(json.dumps(path)) + 2 for path in request.paths)
+        if size > _LIST_BYTES_MAX:
+            raise WrongPath(
+                f"{len(request.paths)} paths of {size} bytes: expected at most {_LIST_BYTES_MAX}; "
+                "name folders or patterns, or warm them in parts"
+            )
         body = {
             "paths": request.paths,
             "action": request.action,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hubspoke.core.cache import Cache
-from hubspoke.core.ids import ObjectName
+from hubspoke.core.ids import PAGE_BYTES, ObjectName
 from hubspoke.core.selection import Selection
 from hubspoke.errors import InvalidRequest, NoSuchBucket, Overloaded
 from hubspoke.ports import Clock, NamespaceRecord, NamespaceStore
@@ -25,18 +25,23 @@ USAGES_MAX = 4  # at a time
 
 @dataclass(slots=True)
 class Tally:
-    """Objects and bytes, and those of them that are local; an empty object always is."""
+    """Objects and bytes, and those of them that are local; an empty object always is.
+
+    room: bytes they take in the cache, in whole pages.
+    """
 
     objects: int = 0
     bytes: int = 0
     cached_objects: int = 0
     cached_bytes: int = 0
+    room: int = 0
 
     def add(self, size: int, cached: int) -> None:
         self.objects += 1
         self.bytes += size
         self.cached_objects += cached == size
         self.cached_bytes += cached
+        self.room += -(-size // PAGE_BYTES) * PAGE_BYTES
 
     @property
     def complete(self) -> bool:

@@ -92,7 +92,7 @@ class Job:
         self._budget = budget
         self.skipped_bytes = 0
 
-    def fits(self, bytes_: int, capacity: int) -> bool:
+    def fits(self, bytes_: int) -> bool:
         """Whether an object with so much missing is brought; takes it from the budget."""
         if self._budget is None:
             return True
@@ -298,8 +298,9 @@ class WarmJobs:
         job.unmatched = _unmatched(selection, matched)
 
     async def _warm(self, job: Job) -> None:
-        capacity = self._core.cache.capacity
-        too_large = job.tally.bytes > capacity
+        cache = self._core.cache
+        capacity = min(cache.capacity, cache.limit)  # less while the disk has less
+        too_large = job.tally.room > capacity
         if too_large and not job.force:
             raise JobFailed(
                 "too_large",

@@ -150,8 +150,8 @@ class WarmFetch:
             self._filler.drop(obsolete)
         cache.to_be_read(obj)
         runs = cache.not_local(obj, 0, -(-obj.size // PAGE_BYTES))
-        absent = sum(obj.range_bytes(a, b) for a, b in runs)
-        if not absent or not self._job.fits(absent, cache.capacity):
+        absent = sum(b - a for a, b in runs) * PAGE_BYTES
+        if not absent or not self._job.fits(absent):
             return
         pieces_of = _Object(obj)
         step = self._tuning.piece_bytes // PAGE_BYTES

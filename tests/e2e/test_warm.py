@@ -103,8 +103,8 @@ def test_check_and_evict_tell_the_truth(spoke: Service) -> None:
     assert cached["data/train/"] == (50, 2_000_000)
     assert cached["data/#odd [1] name"] == (1, 3)
     status, job = warm_json(spoke, "data/train/shard-00.bin", "--evict")
-    assert (status, job["freed_bytes"], job["in_use_bytes"]) == (0, 200_000, 0)
-    assert spoke.ask("/v1/report")["cache"]["bytes"] == 9 * 200_000 + 3
+    assert (status, job["freed_bytes"], job["in_use_bytes"]) == (0, 49 * 4096, 0)
+    assert spoke.ask("/v1/report")["cache"]["bytes"] == 9 * 49 * 4096 + 4096
     assert warm(spoke, "data/train/shard-00.bin", "--check").returncode == 1
     _, found, headers = get(f"http://{spoke.data}/data/train/shard-00.bin")
     assert (found == BODIES["train/shard-00.bin"], headers["x-hubspoke-cache"]) == (True, "miss")
@@ -228,6 +228,13 @@ def test_what_cannot_be_done_is_said(
     assert result.returncode == status, result
     assert words in (result.stderr + result.stdout).decode()
     assert b"Traceback" not in result.stderr
+
+
+def test_a_list_that_is_too_long_is_said(spoke: Service) -> None:
+    lines = b"".join(b"data/train/%060d\n" % i for i in range(15_000))
+    result = warm(spoke, "--from", "-", stdin=lines)
+    assert result.returncode == 2
+    assert b"15000 paths of 1125000 bytes: expected at most 1000000" in result.stderr
 
 
 def test_a_spoke_that_is_not_there_is_said() -> None:
