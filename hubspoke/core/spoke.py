@@ -299,7 +299,9 @@ class SpokeCore:
             s.boost, s.boosted_at = min(s.boost * 1.5, depth.boost_max), now
         waited, s.waits = s.waits > 0, 0
         before = s.pattern
-        found, beyond = sequential.propose(s, now, hide_s, depth, waited=waited)
+        found, beyond = sequential.propose(
+            s, now, hide_s, depth, waited=waited, most=self._ahead_max
+        )
         if before in (Pattern.SEQUENTIAL, Pattern.STRIDED) and s.pattern is not before:
             cause = f"{s.obj.name}: reads were {before.value}, are {s.pattern.value}"
             self.ledger.relearned(now, cause)
@@ -315,6 +317,12 @@ class SpokeCore:
     def _outstanding(self) -> int:
         """Prefetch bytes that are asked for or about to be."""
         return self.scheduler.prefetch_bytes_in_flight + self.scheduler.prefetch_bytes_queued
+
+    @property
+    def _ahead_max(self) -> int:
+        """Bytes one stream may have ahead: more of a small cache, and what is fetched for later
+        would push out what is fetched for now."""
+        return int(self.cache.capacity * self.config.plan.share_of_cache / 2)
 
     def _fill(self, s: Stream, accesses: Sequence[Access], now: float) -> list[Candidate]:
         folders = {self._blind.observe(s, a, self._listing) for a in accesses} - {None}

@@ -211,6 +211,16 @@ class Stream:
         marked = sum(self.seen.count(1, a, b) for a, b in self._slices(first, last))
         return marked / (last - first)
 
+    def first_unread(self) -> int:
+        """Start of the first page inside the front that nobody has read, or its end."""
+        at = max(self.recent_lo // PAGE_BYTES, self._floor)
+        for a, b in self._slices(at, -(-self.hi // PAGE_BYTES)):
+            hole = self.seen.find(0, a, b)
+            if hole >= 0:
+                return (at + hole - a) * PAGE_BYTES
+            at += b - a
+        return self.hi // PAGE_BYTES * PAGE_BYTES
+
     def describe(self) -> dict[str, object]:
         """What is believed about this stream, for /v1/streams."""
         return {

@@ -11,7 +11,6 @@ itself: reads as close together as this are not chance in an object this large.
 """
 
 from hubspoke.core.generators.candidates import Candidate, DepthConfig
-from hubspoke.core.ids import PAGE_BYTES
 from hubspoke.core.streams import Pattern, Stream
 
 PAST_BYTES_MIN = 512 << 10  # as much past is evidence; less is too young to show holes
@@ -73,11 +72,18 @@ def _share_of_strides(s: Stream) -> float | None:
 
 
 def propose(
-    s: Stream, now: float, hide_s: float, config: DepthConfig, *, waited: bool = False
+    s: Stream,
+    now: float,
+    hide_s: float,
+    config: DepthConfig,
+    *,
+    waited: bool = False,
+    most: int = 1 << 62,
 ) -> tuple[list[Candidate], int]:
     """Candidates inside the stream's own object, and how many bytes beyond its end are due too.
 
-    waited: a read was no hit, so something planned is not there: look at all of it again.
+    most: bytes that the cache can spare for what is ahead. waited: a read was no hit, so something
+    planned is not there: look at all of it again.
 
     Sets `s.hide_bytes`: what must be ahead of the front so that latency is hidden.
     """
@@ -90,9 +96,9 @@ def propose(
         return [], 0
     rate = s.rate.per_second(now)
     depth = rate * hide_s * s.boost + s.spread
-    s.hide_bytes = int(min(max(depth, config.floor_bytes), config.ceiling_bytes))
+    s.hide_bytes = int(min(max(depth, config.floor_bytes), config.ceiling_bytes, most))
     target = s.hi + s.hide_bytes
-    part = int(min(max(rate * 0.1, 256 << 10), 16 << 20))
+    part = int(min(max(rate * 0.1, 256 << 10), 16 << 20, most))
     if waited or s.planned - s.hi < s.hide_bytes:
         # Extend by a whole part at a time: a request for every read would cost as many round
         # trips' worth of headers as the reads themselves.
@@ -103,9 +109,10 @@ def propose(
 
 def _ahead(s: Stream, target: int, hide_s: float, evidence: int) -> list[Candidate]:
     # From the slowest worker on, not from the fastest: the holes inside the front are the next
-    # reads of all. What is there or on its way already costs nothing to name again, and what was
-    # planned and then found no room is found out.
-    start = s.recent_lo // PAGE_BYTES * PAGE_BYTES
+    # reads of all; what was read may be dropped and must not be fetched again. What is there or
+    # on its way already costs nothing to name again, and what was planned and then found no room
+    # is found out.
+    start = s.first_unread()
     s.planned = max(s.planned, target)
     if target <= start:
         return []
