@@ -68,7 +68,7 @@ class JobMeters:
         reads: tuple[int, int],
         idle_max_s: float = 3600.0,
     ) -> Job:
-        """Add one post; all amounts are from 0 to AMOUNT_MAX. reads: (hits, requests) of the spoke so far.
+        """Add one post; amounts are from 0 to AMOUNT_MAX. reads: the spoke's (hits, requests).
 
         Raises Overloaded when JOBS_MAX others have posted within `idle_max_s`.
         """
