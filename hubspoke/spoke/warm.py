@@ -82,6 +82,11 @@ class Job:
     def active(self) -> bool:
         return self.state in ("matching", "running")
 
+    def begin(self, now: float) -> None:
+        """Its objects are counted."""
+        self.state = "running"
+        self._meter.add(0, now)
+
     def end(self, state: State, now: float) -> None:
         self.state = state
         self.selection = None  # with 20,000 paths it is 5 MB
@@ -249,7 +254,7 @@ class WarmJobs:
             await self._count(job)
             if not job.tally.objects:
                 raise JobFailed("no_match", _no_match(job))
-            job.state = "running"
+            job.begin(self._clock.now())
             if job.action == "warm":
                 await self._warm(job)
             elif job.action == "evict":

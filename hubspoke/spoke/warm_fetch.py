@@ -144,15 +144,20 @@ class WarmFetch:
         if record is None:
             return
         cache = self._core.cache
+        pages = -(-record.entry.size // PAGE_BYTES)
         obj = cache.current(name)
         if obj is None or obj.version != record.entry.version:
+            if not self._job.fits(pages * PAGE_BYTES):
+                return
             obj, obsolete = self._core.open(name, record.entry)
             self._filler.drop(obsolete)
-        cache.to_be_read(obj)
-        runs = cache.not_local(obj, 0, -(-obj.size // PAGE_BYTES))
-        absent = sum(b - a for a, b in runs) * PAGE_BYTES
-        if not absent or not self._job.fits(absent):
-            return
+            runs = [(0, pages)]
+        else:
+            cache.to_be_read(obj)
+            runs = cache.not_local(obj, 0, pages)
+            absent = sum(b - a for a, b in runs) * PAGE_BYTES
+            if not absent or not self._job.fits(absent):
+                return
         pieces_of = _Object(obj)
         step = self._tuning.piece_bytes // PAGE_BYTES
         for a, b in runs:

@@ -151,6 +151,25 @@ def test_an_object_changed_while_it_is_warmed_is_warm_in_its_new_version(
         assert (found == body, headers["x-hubspoke-cache"]) == (True, "hit")
 
 
+def test_a_job_outlives_a_partition(stack: Stack, spoke: Service) -> None:
+    stack.wan.set(rate_mbit=40)
+    try:
+        _, job = warm_json(spoke, "data/large.bin")
+        stack.wan.partition()
+        time.sleep(1.0)  # what was on the way has arrived
+        before = spoke.ask(f"/v1/warm/{job['id']}")["fetched_bytes"]
+        time.sleep(1.0)
+        during = spoke.ask(f"/v1/warm/{job['id']}")
+        assert (during["state"], during["fetched_bytes"]) == ("running", before)
+        assert warm(spoke, "data/large.bin", "--check").returncode == 1, "names need no hub"
+    finally:
+        stack.wan.heal()
+        stack.wan.set(rate_mbit=0)
+    job = until(spoke, job["id"], "done", "failed")
+    assert (job["state"], job["fetched_bytes"]) == ("done", len(LARGE))
+    assert get(f"http://{spoke.data}/data/large.bin")[1] == LARGE
+
+
 def test_a_killed_spoke_keeps_what_was_warmed(stack: Stack, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     stack.wan.set(rate_mbit=80)

@@ -1,6 +1,7 @@
 """Warm jobs between a real hub over sockets and a cache: brought, dropped, counted, cancelled."""
 
 import asyncio
+import errno
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -15,7 +16,7 @@ from hubspoke.adapters.block_store import FileBlockStore
 from hubspoke.adapters.clock import BootClock
 from hubspoke.adapters.hub_link import AiohttpHubLink
 from hubspoke.adapters.memory import MemoryObjectStore
-from hubspoke.adapters.memory_blocks import MemoryBlockStore
+from hubspoke.adapters.memory_blocks import FaultyBlockStore, MemoryBlockStore
 from hubspoke.adapters.memory_namespace import MemoryNamespace
 from hubspoke.core.ids import ObjectName, ReadState
 from hubspoke.core.ranking import RuleRanker
@@ -329,27 +330,33 @@ async def test_objects_that_change_while_warming_are_warm_in_their_new_version()
                 assert await read(spoke, path, MIB) == (ReadState.HIT, body)
 
 
-async def test_a_job_outlives_a_hub_that_is_away_and_gives_up_after_its_budget() -> None:
+async def test_a_hub_that_stays_away_fails_the_job_within_its_budget() -> None:
     async with a_hub() as hub:
         for i in range(10):
             await hub.put(f"data/{i}", MIB)
         async with a_spoke(hub) as spoke:
-            hub.app.hold.clear()
-            started = await spoke.warm.start("warm", ["data"])
-            await asyncio.sleep(0.1)
+            await run(spoke, "warm", "data/0")
             hub.service.end_feeds()
-            hub.app.hold.set()
             await hub.server.stop()
-            document = await ended(spoke, started["id"])
-            assert document["state"] in ("failed", "done")
-            if document["state"] == "failed":
-                assert document["failure"]["code"] == "hub_unavailable"
-                assert "nothing arrived for 1 s" in document["failure"]["message"]
-            # Another try while it is down fails after the budget, saying so.
-            await run(spoke, "evict", "data")
             document = await run(spoke, "warm", "data")
+            assert document["state"] == "failed"
             assert document["failure"]["code"] == "hub_unavailable"
-            assert spoke.warm._window.pieces == 0
+            assert "nothing arrived for 1 s" in document["failure"]["message"]
+            assert document["cached_objects"] == 1
+            assert spoke.warm._window.pieces == spoke.warm._window.bytes == 0
+
+
+async def test_a_cache_that_takes_no_data_fails_the_job_within_its_budget() -> None:
+    async with a_hub() as hub:
+        await hub.put("data/a", 5 * MIB)
+        full = FaultyBlockStore(
+            MemoryBlockStore(), lambda method: errno.ENOSPC if method == "write" else None
+        )
+        async with a_spoke(hub, blocks=full) as spoke:
+            document = await run(spoke, "warm", "data")
+            assert document["failure"]["code"] == "cache_unavailable", document
+            assert document["cached_bytes"] == 0
+            await until(lambda: spoke.core.cache.used == 0)
 
 
 async def test_jobs_are_bounded_and_old_ones_forgotten() -> None:
