@@ -5,7 +5,7 @@ all adapters pass. Methods that may block are `async`; the others answer at once
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from hubspoke.core.frames import Frames
@@ -19,6 +19,7 @@ from hubspoke.core.ids import (
     ReadState,
     Version,
 )
+from hubspoke.core.names import Skipped
 from hubspoke.errors import HubSpokeError
 from hubspoke.wire import FetchRequest, FrameHeader, LeaseReply, LeaseRequest, Message
 
@@ -57,14 +58,6 @@ class MultipartUpload:
     name: ObjectName
     upload_id: str
     initiated_ns: int
-
-
-@dataclass(slots=True)
-class Skipped:
-    """Names a scan left out: count and first examples (display form) by reason."""
-
-    counts: dict[str, int] = field(default_factory=dict)
-    examples: dict[str, list[str]] = field(default_factory=dict)
 
 
 class ObjectStore(Protocol):
@@ -160,9 +153,8 @@ class NamespaceStore(Protocol):
     is None, also after a restart: what is there is incomplete. A change with key "" stands for
     its bucket and only moves the sequence.
 
-    Errors: StoreUnavailable when it cannot be written. A change that was given before that was
-    known stays visible and is written as soon as it can be; later ones are refused until then,
-    except `apply` where a log is kept and `drop_intent`.
+    Errors: StoreUnavailable when it cannot be written. What was given before that was known stays
+    visible and is written as soon as it can be; more is refused, save `drop_intent` and kept logs.
     """
 
     @property
@@ -197,10 +189,7 @@ class NamespaceStore(Protocol):
     async def drop_intent(self, intent_id: int) -> None: ...
     def intents(self) -> list[Intent]: ...
     def trouble(self) -> str | None: ...  # why it cannot be written now
-    async def written(self) -> None:
-        """Wait, however long, until everything given before is durable."""
-        ...
-
+    async def written(self) -> None: ...  # waits until all that was given before is durable
     async def close(self) -> None: ...
 
 

@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequ
 from dataclasses import dataclass
 
 from hubspoke.core.ids import ObjectEntry, ObjectName, Version
+from hubspoke.core.names import Skipped
 from hubspoke.errors import StoreUnavailable, VersionChanged
-from hubspoke.ports import MultipartUpload, ObjectStore, Skipped, Staged, UploadedPart
+from hubspoke.ports import MultipartUpload, ObjectStore, Staged, UploadedPart
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,8 @@ from functools import partial
 from hubspoke.adapters.folder_layout import OWN_FOLDER, FolderLayout, is_file
 from hubspoke.adapters.folder_reads import file_entry, has_marker, marker_entry, settled
 from hubspoke.core.ids import ObjectEntry, ObjectName
-from hubspoke.core.names import bucket_fault, key_fault
+from hubspoke.core.names import Skipped, bucket_fault, key_fault
 from hubspoke.errors import StoreUnavailable
-from hubspoke.ports import Skipped
 
 Batch = list[tuple[ObjectName, ObjectEntry]]
 

@@ -27,7 +27,7 @@ from hubspoke.adapters.folder_layout import (
 from hubspoke.adapters.folder_reads import OpenFiles, file_entry, marker_entry
 from hubspoke.adapters.folder_staging import StagingFile, Token
 from hubspoke.core.ids import ObjectEntry, ObjectName, Version
-from hubspoke.core.names import bucket_fault
+from hubspoke.core.names import Skipped, bucket_fault
 from hubspoke.errors import (
     BucketNotEmpty,
     ConfigError,
@@ -37,7 +37,7 @@ from hubspoke.errors import (
     NoSuchUpload,
     StoreUnavailable,
 )
-from hubspoke.ports import MultipartUpload, Skipped, Staged, UploadedPart
+from hubspoke.ports import MultipartUpload, Staged, UploadedPart
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from hubspoke.adapters.etag import multipart_etag
 from hubspoke.core.ids import ObjectEntry, ObjectName, Version
-from hubspoke.core.names import bucket_fault, key_fault
+from hubspoke.core.names import Skipped, bucket_fault, key_fault
 from hubspoke.errors import (
     BucketNotEmpty,
     InvalidKey,
@@ -23,7 +23,7 @@ from hubspoke.errors import (
     NoSuchUpload,
     VersionChanged,
 )
-from hubspoke.ports import MultipartUpload, Skipped, Staged, UploadedPart
+from hubspoke.ports import MultipartUpload, Staged, UploadedPart
 
 _SCAN_BATCH = 1000
 

@@ -17,7 +17,7 @@ from hubspoke.adapters.s3_client import S3Client, S3ClientTuning
 from hubspoke.adapters.s3_keys import KeyProbe
 from hubspoke.adapters.s3_objects import S3Objects, size_and_etag
 from hubspoke.core.ids import ObjectEntry, ObjectName, Version
-from hubspoke.core.names import key_fault
+from hubspoke.core.names import Skipped, key_fault
 from hubspoke.errors import (
     ConfigError,
     InvalidKey,
@@ -28,7 +28,7 @@ from hubspoke.errors import (
     StoreUnavailable,
     VersionChanged,
 )
-from hubspoke.ports import MultipartUpload, Skipped, Staged, UploadedPart
+from hubspoke.ports import MultipartUpload, Staged, UploadedPart
 
 _COPY_BYTES_MAX = 5 << 30  # S3's limit of one UploadPartCopy
 # 1,000 parts of 8 MiB and 9,000 of 64 MiB: objects up to 570 GiB, small ones in small memory.

@@ -4,6 +4,7 @@ Decides by the text alone. It never changes a name: a name is exact bytes or it 
 """
 
 import re
+from dataclasses import dataclass, field
 
 from hubspoke.core.ids import KEY_BYTES_MAX
 
@@ -44,3 +45,11 @@ def key_fault(key: str) -> str | None:
     if size > KEY_BYTES_MAX:
         return f"it has {size} bytes, at most {KEY_BYTES_MAX} are allowed"
     return None
+
+
+@dataclass(slots=True)
+class Skipped:
+    """Names a scan of a store left out: count and first examples (display form) by reason."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    examples: dict[str, list[str]] = field(default_factory=dict)
