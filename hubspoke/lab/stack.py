@@ -40,11 +40,13 @@ class ProcessFailed(HubSpokeError):
 
 @dataclass(frozen=True, slots=True)
 class WanConfig:
-    """The emulated path. rate_mbit: 10^6 bit/s in each direction, 0 for no cap."""
+    """The emulated path. rate_mbit: 10^6 bit/s in each direction, 0 for no cap. congestion: the
+    hub's congestion control behind a TUN router; None: the kernel's default."""
 
     kind: WanKind = "relay"
     rtt_ms: float = 60.0
     rate_mbit: float = 0.0
+    congestion: str | None = None
 
 
 class Service:
@@ -211,7 +213,9 @@ class Stack:
         c = self._config
         if c.kind == "tun":
             require_wan(c.kind)
-            self._wan = TunWan.start(_TUN_HUB_PORT, rtt_ms=c.rtt_ms, rate_mbit=c.rate_mbit)
+            self._wan = TunWan.start(
+                _TUN_HUB_PORT, rtt_ms=c.rtt_ms, rate_mbit=c.rate_mbit, congestion=c.congestion
+            )
             self._start_hub(f"{self._wan.hub_host}:{_TUN_HUB_PORT}", self._wan.hub_command_prefix)
             return
         hub = self._start_hub("127.0.0.1:0", [])
