@@ -155,9 +155,12 @@ class SpokeService:
         """Keep what the drives tell; a drive that hangs is waited for by a thread of its own."""
         folders = [d.root for d in self.disks.disks if d.root is not None]
         thread = DiskThreads("drives", 1)
-        while folders:
-            self.drives = await thread.submit(lambda: block_devices(folders))
-            await asyncio.sleep(DRIVES_INTERVAL_S)
+        try:
+            while folders:
+                self.drives = await thread.submit(lambda: block_devices(folders))
+                await asyncio.sleep(DRIVES_INTERVAL_S)
+        finally:
+            await thread.close(0.0)
 
     def ready(self) -> list[str]:
         """Reasons why this spoke does not serve now; empty when it does."""
