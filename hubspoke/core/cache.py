@@ -242,6 +242,8 @@ class Cache:
     def verified(self, obj: CachedObject, frame: StoredFrame, *, good: bool) -> None:
         """Result of checking a frame's digest against the disk."""
         first, last = page_span(frame.offset, frame.length)
+        if good and not obj.unverified:
+            return
         if good:
             obj.unverified -= obj.pages.count(first, last, codes.IS_UNVERIFIED)
             obj.pages.change(first, last, codes.TO_VERIFY)

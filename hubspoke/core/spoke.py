@@ -250,6 +250,12 @@ class SpokeCore:
         if not good:
             self.ledger.corrupt()
 
+    def spoiled(self, obj: CachedObject, first: int, last: int) -> None:
+        """A frame on disk no longer has its digest: its pages are a miss."""
+        self.cache.counters.corrupt_frames += 1
+        self.ledger.corrupt()
+        self.lost(obj, first, last)
+
     def reset_stats(self, now: float, unix_ns: int) -> None:
         """Start all counters anew; what is cached and believed stays."""
         self.cache.forget_asked()

@@ -44,6 +44,7 @@ from hubspoke.spoke.filler import Filler
 from hubspoke.spoke.follower import Follower
 from hubspoke.spoke.reads import SpokeReads
 from hubspoke.spoke.tuning import SpokeTuning
+from hubspoke.spoke.upkeep import Upkeep
 from hubspoke.spoke.warm import WarmJobs
 
 log = logging.getLogger(__name__)
@@ -105,6 +106,9 @@ class SpokeService:
         self.ledger = self.core.ledger
         self.filler = Filler(self.core, link, self.disks, clock, tuning.spoke_id)
         self.core.fills = self.filler.fills
+        self.upkeep = Upkeep(
+            self.core, self.filler, tuning.scrub_bytes_per_second, tuning.upkeep_interval_s
+        )
         self._tasks: set[asyncio.Task[None]] = set()
         self._predict_at: asyncio.TimerHandle | None = None
         self._predicted = float("-inf")
@@ -130,6 +134,8 @@ class SpokeService:
         await self.follower.start()
         self._spawn(self._connect())
         self._spawn(self._watch_drives())
+        self._spawn(self.upkeep.keep_space())
+        self._spawn(self.upkeep.scrub())
         cache = self.core.cache
         log.info("cache loaded objects=%d bytes=%d", len(cache.objects), cache.used)
 
@@ -142,6 +148,7 @@ class SpokeService:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.upkeep.close()
         await self.filler.close()
         await self.link.close()
         await self.namespace.close()

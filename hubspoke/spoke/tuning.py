@@ -29,6 +29,10 @@ class SpokeTuning:
     dwpd: float | None = None
     memory: BudgetConfig = field(default_factory=BudgetConfig)
     health: HealthConfig = field(default_factory=HealthConfig)
+    # Cells lose charge over months, so once a week is often: 8 MiB/s is 5 TB a week, and less
+    # than one per cent of what a drive reads.
+    scrub_bytes_per_second: float = 8 << 20
+    upkeep_interval_s: float = 1.0
     pacing: PacingConfig = field(default_factory=PacingConfig)
     depth: DepthConfig = field(default_factory=DepthConfig)
     follower: FollowerTuning = field(default_factory=FollowerTuning)

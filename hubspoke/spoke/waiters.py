@@ -128,6 +128,10 @@ class Waiters:
         """Whether a reader waits for any of the pages."""
         return any(n.hurried and n.overlaps(first, last) for n in self._pages.get(number, ()))
 
+    def needed(self, number: int, first: int, last: int) -> bool:
+        """Whether anybody waits for any of the pages, or for others beside them."""
+        return any(n.overlaps(first, last) for n in self._pages.get(number, ()))
+
     def hand(self, number: int, offset: int, data: bytes) -> None:
         """Give a frame to all who need pages of it; `wake` tells them."""
         first, last = page_span(offset, len(data))
