@@ -135,7 +135,7 @@ class Pieces:
         if unreadable:
             for a, b in unreadable:
                 if self._local(obj, a, b):  # no frame vouches for them
-                    self._core.lost(obj, a, b)
+                    self._lost(obj, a, b)
             return None
         if not need.held:
             body = self.local(obj, offset, length)
@@ -174,7 +174,7 @@ class Pieces:
         """Read what is not held; what cannot be read is to come from the hub."""
         disk = self._disks.of(obj.number)
         if disk is None:
-            self._core.lost(obj, need.first, need.last)
+            self._lost(obj, need.first, need.last)
             return None
         end = offset + length
         for first, last in need.lacking():
@@ -217,7 +217,7 @@ class Pieces:
         if not isinstance(error, OSError):
             raise error
         log.debug("cache file not read object=%s offset=%d error=%s", obj.name, offset, error)
-        self._core.lost(obj, first, last)
+        self._lost(obj, first, last)
         return None
 
     def _read_late(
@@ -258,6 +258,8 @@ class Pieces:
             self._core.verified(obj, frame, good=good)
             if not good:
                 log.warning("corrupt frame object=%s offset=%d", obj.name, frame.offset)
+                span = page_span(frame.offset, frame.length)
+                self._filler.waiters.look_again(obj.number, *span)
         self._core.cache.unpin(obj, *page_span(frame.offset, frame.length))
         self._filler.drop(self._core.cache.reap(obj))
 
@@ -270,6 +272,12 @@ class Pieces:
             return False
         self._core.verified(obj, frame, good=True)
         return True
+
+    def _lost(self, obj: CachedObject, first: int, last: int) -> None:
+        """The cache does not give the pages back: they are to be asked for by all who need them,
+        also by a reader who found them here before and waits for others beside them."""
+        self._core.lost(obj, first, last)
+        self._filler.waiters.look_again(obj.number, first, last)
 
     # -- from the hub -------------------------------------------------------------------------
 

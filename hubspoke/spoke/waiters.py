@@ -120,6 +120,13 @@ class Waiters:
             if future is not None and not future.done() and need.satisfied(readable):
                 future.set_result(None)
 
+    def look_again(self, number: int, first: int, last: int) -> None:
+        """Pages that were local are lost: who counted on them has to ask for them."""
+        for need in self._pages.get(number, ()):
+            future = need.future
+            if future is not None and not future.done() and need.overlaps(first, last):
+                future.set_result(None)
+
     def wanted(self, number: int, first: int, last: int) -> bool:
         """Whether a reader wants the pages from memory although they are about to be stored."""
         return any(n.avoid and n.overlaps(first, last) for n in self._pages.get(number, ()))
