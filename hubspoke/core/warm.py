@@ -18,8 +18,8 @@ RATE_WINDOW_S = 10.0
 
 # What the path does not carry waits in front of the reads that come. Beside readers one and a
 # half round trips' worth keep the path full: reads at 100 Mbit/s and 60 ms then take 90 to 120 ms,
-# and 165 without a bound, at the same rate of warming. Alone it may be more, for hubs that think about
-# small objects for longer than a round trip.
+# and 165 without a bound, at the same rate of warming. Alone it may be more, for hubs that think
+# about small objects for longer than a round trip.
 ROUND_TRIPS_BESIDE = 1.5
 ROUND_TRIPS_ALONE = 4.0
 IN_FLIGHT_BYTES_BESIDE = 1 << 20  # at least
