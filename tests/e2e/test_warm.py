@@ -210,6 +210,8 @@ def test_ctrl_c_leaves_the_job_at_the_spoke(stack: Stack, spoke: Service) -> Non
             [sys.executable, "-m", "hubspoke", "warm", "--url", f"http://{spoke.admin}",
              "data/large.bin", "--wait"],
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            # A shell leaves SIGINT ignored in what it starts in the background, this test too.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )  # fmt: skip
         deadline = time.monotonic() + WAIT_S
         while not spoke.ask("/v1/warm")["jobs"]:
