@@ -269,10 +269,6 @@ class SpokeCore:
 
     # -- prediction ---------------------------------------------------------------------------
 
-    @property
-    def has_events(self) -> bool:
-        return bool(self._events)
-
     def predict(self, now: float) -> list[CachedObject]:
         """Drain the accesses and queue what will be read next.
 

@@ -9,7 +9,7 @@ import asyncio
 import re
 from collections.abc import Callable
 
-from hubspoke.core.ids import PAGE_BYTES, ObjectName, page_span
+from hubspoke.core.ids import ObjectName, page_span
 from hubspoke.errors import DeadlineExceeded, HubSpokeError
 
 _NOT_HELD = re.compile(b"\x00+")
@@ -76,10 +76,6 @@ class Need:
                 # A copy of its own type: frames come as buffers of any kind.
                 return bytes(memoryview(data)[offset - at : offset - at + length])
         return None
-
-    @property
-    def span_bytes(self) -> int:
-        return (self.last - self.first) * PAGE_BYTES
 
 
 class Waiters:
