@@ -26,8 +26,9 @@ LONG_FUNCTIONS: dict[str, int] = {}
 # Where a process begins, or what the outside names as a string.
 ENTRIES = {"hubspoke.cli", "hubspoke.__main__"}
 # Adapters that fill the ports in memory, or with faults: part of the package, so that those who
-# build on the ports can test against them; here the contract tests use them.
-FOR_TESTS = ("hubspoke.adapters.memory", "hubspoke.adapters.faulty")
+# build on the ports can test against them; here the contract tests use them. The simulator and
+# what checks its histories are started by tests.
+FOR_TESTS = ("hubspoke.adapters.memory", "hubspoke.adapters.faulty", "hubspoke.sim")
 
 
 def tracked(*suffixes: str) -> list[Path]:

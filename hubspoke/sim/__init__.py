@@ -1,0 +1,1 @@
+"""Deterministic simulation of hub and spokes, and what its histories are checked against."""
