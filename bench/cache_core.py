@@ -37,7 +37,7 @@ def opened(cache: Cache, size: int, key: str = "d/tokens.bin") -> CachedObject:
 def bring(cache: Cache, obj: CachedObject, first: int, last: int) -> None:
     cache.asked(obj, first, last)
     cache.fly(obj, first, last)
-    cache.arrived(obj, first, last, prefetch=False)
+    cache.arrived(obj, first, last)
 
 
 def microseconds(call: Callable[[int], object], n: int = 20_000, rounds: int = 9) -> float:
@@ -86,7 +86,7 @@ def churn() -> float:
         if not cache.readable(obj, p, p + 1):
             cache.make_room(4096)
             cache.fly(obj, p, p + 1)
-            cache.arrived(obj, p, p + 1, prefetch=False)
+            cache.arrived(obj, p, p + 1)
 
     return microseconds(miss, n=40_000, rounds=3)
 

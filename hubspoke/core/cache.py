@@ -199,9 +199,9 @@ class Cache:
     def unqueue(self, obj: CachedObject, first: int, last: int) -> None:
         obj.pages.change(first, last, codes.TO_UNQUEUE)
 
-    def fly(self, obj: CachedObject, first: int, last: int) -> None:
+    def fly(self, obj: CachedObject, first: int, last: int, *, prefetch: bool = False) -> None:
         """The missing pages [first, last) are now asked of the hub; space must be reserved."""
-        obj.pages.change(first, last, codes.TO_FLY)
+        obj.pages.change(first, last, codes.TO_FLY_PREFETCHED if prefetch else codes.TO_FLY)
         n = last - first
         obj.flying += n
         self.flying += n * PAGE_BYTES
@@ -215,12 +215,16 @@ class Cache:
         self._victims.resident(obj, pages)
         self.objects_resident += (obj.resident > 0) - (before > 0)
 
-    def arrived(self, obj: CachedObject, first: int, last: int, *, prefetch: bool) -> None:
+    def awaited(self, obj: CachedObject, first: int, last: int) -> int:
+        """Bytes of a prefetch in flight that a reader has asked for since it was sent."""
+        return obj.bytes_of(first, last, codes.IS_AWAITED)
+
+    def arrived(self, obj: CachedObject, first: int, last: int) -> None:
         """A frame passed its digest and is written: its pages are present."""
         n = obj.pages.count(first, last, codes.IS_FLYING)
         obj.flying -= n
         self.flying -= n * PAGE_BYTES
-        obj.pages.change(first, last, codes.TO_ARRIVE_PREFETCHED if prefetch else codes.TO_ARRIVE)
+        obj.pages.change(first, last, codes.TO_ARRIVE)
         for block in range(first // PAGES_PER_BLOCK, (last - 1) // PAGES_PER_BLOCK + 1):
             self._settle(obj, block)
 

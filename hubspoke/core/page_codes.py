@@ -51,6 +51,8 @@ IS_COMING = Codes(lambda state, _: state >= FLIGHT)  # or here; these are accoun
 IS_UNASKED = Codes(lambda state, _: state < FLIGHT)  # of the hub
 IS_ASKED = Codes(lambda _, use: use & ASKED > 0)  # by a reader, ever
 IS_NEW = Codes(lambda _, use: use & ASKED == 0)
+# Of a prefetch in flight: what a reader has asked for meanwhile.
+IS_AWAITED = Codes(lambda state, use: state == FLIGHT and use == ASKED)
 IS_PREFETCHED = Codes(lambda state, use: state > FLIGHT and use & PREFETCHED > 0)
 IS_READ = Codes(lambda _, use: use == ASKED)
 # What keeps a block from being consumed: a reader or the hub is still to come to it.
@@ -60,11 +62,10 @@ TO_QUEUE = changing(
     lambda state, use: QUEUED | use | PREFETCHED if state == ABSENT else state | use
 )
 TO_UNQUEUE = changing(lambda state, use: ABSENT | (use & ASKED) if state == QUEUED else state | use)
-TO_FLY = changing(lambda _, use: FLIGHT | use)
+# A demand for what a prefetch has only queued is no prefetch any more.
+TO_FLY = changing(lambda _, use: FLIGHT | (use & ASKED))
+TO_FLY_PREFETCHED = changing(lambda _, use: FLIGHT | use | PREFETCHED)
 TO_ARRIVE = changing(lambda state, use: (PRESENT if state == FLIGHT else state) | use)
-TO_ARRIVE_PREFETCHED = changing(
-    lambda state, use: PRESENT | (use or PREFETCHED) if state == FLIGHT else state | use
-)
 TO_VERIFY = changing(lambda state, use: (PRESENT if state == UNVERIFIED else state) | use)
 # What is queued was never there, and its prefetch is still to come.
 TO_DROP = changing(lambda state, use: state | use if state == QUEUED else ABSENT | (use & ASKED))

@@ -239,7 +239,7 @@ class Scheduler:
                 # Nobody will read it, or all of the cache is needed: no prefetch now.
                 self._cache.unqueue(obj, wanted.first, wanted.last)
                 continue
-            self._cache.fly(obj, unit.first, unit.last)
+            self._cache.fly(obj, unit.first, unit.last, prefetch=True)
             self._pass(wanted, unit.last)
             return unit
         return None

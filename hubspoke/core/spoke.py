@@ -181,15 +181,17 @@ class SpokeCore:
         crossed the wire."""
         r = fetch.ranges[index]
         first, last = page_span(offset, length)
-        prefetch = fetch.traffic_class is TrafficClass.PREFETCH and not fetch.warm
-        self.cache.arrived(r.obj, first, last, prefetch=prefetch)
+        self._used_late(fetch, r.obj, first, last)
+        self.cache.arrived(r.obj, first, last)
         self.delivered(fetch, length, encoded, now)
 
     def passed(
         self, fetch: Fetch, index: int, offset: int, length: int, encoded: int, now: float
     ) -> None:
         """A frame of range `index` passed its digest, went to its readers, and is not stored."""
-        self._will_not_come(fetch.ranges[index], *page_span(offset, length))
+        r, pages = fetch.ranges[index], page_span(offset, length)
+        self._used_late(fetch, r.obj, *pages)
+        self._will_not_come(r, *pages)
         self.delivered(fetch, length, encoded, now)
 
     def delivered(self, fetch: Fetch, length: int, encoded: int, now: float) -> None:
@@ -199,6 +201,13 @@ class SpokeCore:
         self.scheduler.arrived(fetch, length, now)
         self.path.delivered(length, now)
 
+    def _used_late(self, fetch: Fetch, obj: CachedObject, first: int, last: int) -> None:
+        """A prefetch that a reader came to before it was here was of use all the same."""
+        if fetch.traffic_class is TrafficClass.PREFETCH and not fetch.warm:
+            awaited = self.cache.awaited(obj, first, last)
+            if awaited:
+                self.ledger.prefetch_used(awaited)
+
     def _will_not_come(self, r: FetchedRange, first: int, last: int) -> None:
         if not r.stored:
             self.scheduler.passed(r.obj, first, last)
@@ -206,10 +215,13 @@ class SpokeCore:
         for a, b in r.obj.runs(first, last, IS_FLYING):
             self.cache.failed(r.obj, a, b)
 
-    def settled(self, obj: CachedObject, first: int, last: int, *, good: bool) -> None:
+    def settled(self, fetch: Fetch, index: int, offset: int, length: int, *, good: bool) -> None:
         """A frame that went to its readers before it was written is now on disk, or is not."""
+        obj = fetch.ranges[index].obj
+        first, last = page_span(offset, length)
+        self._used_late(fetch, obj, first, last)
         if good:
-            self.cache.arrived(obj, first, last, prefetch=False)
+            self.cache.arrived(obj, first, last)
             return
         for a, b in obj.runs(first, last, IS_FLYING):
             self.cache.failed(obj, a, b)

@@ -261,7 +261,7 @@ class Filler:
             if not frames:
                 self._unsettled.pop(obj.number, None)
             good = not future.cancelled() and future.exception() is None
-            self._core.settled(obj, *page_span(offset, len(data)), good=good)
+            self._core.settled(fetch, header.range_index, offset, len(data), good=good)
             self.wake(obj)
             self.drop(self._core.cache.reap(obj))
 

@@ -22,7 +22,7 @@ def opened(cache: Cache, size: int, key: str = "k") -> CachedObject:
 
 def fill(cache: Cache, obj: CachedObject, first: int, last: int) -> None:
     cache.fly(obj, first, last)
-    cache.arrived(obj, first, last, prefetch=False)
+    cache.arrived(obj, first, last)
 
 
 def test_a_read_is_a_hit_only_if_every_page_is_local() -> None:
@@ -31,7 +31,7 @@ def test_a_read_is_a_hit_only_if_every_page_is_local() -> None:
     assert cache.state(obj, 0, 2) is ReadState.MISS
     cache.fly(obj, 0, 2)
     assert cache.state(obj, 0, 2) is ReadState.LATE
-    cache.arrived(obj, 0, 1, prefetch=False)
+    cache.arrived(obj, 0, 1)
     assert cache.state(obj, 0, 1) is ReadState.HIT
     assert cache.state(obj, 0, 2) is ReadState.LATE
     assert cache.state(obj, 0, 3) is ReadState.MISS
@@ -56,8 +56,8 @@ def test_bytes_are_counted_as_the_disk_does_in_whole_pages() -> None:
 def test_unique_bytes_count_each_page_once_and_prefetched_ones_as_used() -> None:
     cache = Cache(BLOCK_BYTES)
     obj = opened(cache, 3 * 4096)
-    cache.fly(obj, 0, 3)
-    cache.arrived(obj, 0, 3, prefetch=True)
+    cache.fly(obj, 0, 3, prefetch=True)
+    cache.arrived(obj, 0, 3)
     assert cache.asked(obj, 0, 2) == (8192, 8192)
     assert cache.asked(obj, 0, 3) == (4096, 4096)
     assert cache.asked(obj, 0, 3) == (0, 0)
@@ -66,8 +66,8 @@ def test_unique_bytes_count_each_page_once_and_prefetched_ones_as_used() -> None
 def test_prefetched_pages_dropped_unread_are_waste() -> None:
     cache = Cache(BLOCK_BYTES)
     obj = opened(cache, 2 * BLOCK_BYTES)
-    cache.fly(obj, 0, PAGES_PER_BLOCK)
-    cache.arrived(obj, 0, PAGES_PER_BLOCK, prefetch=True)
+    cache.fly(obj, 0, PAGES_PER_BLOCK, prefetch=True)
+    cache.arrived(obj, 0, PAGES_PER_BLOCK)
     cache.asked(obj, 0, 1)
     assert cache.make_room(BLOCK_BYTES) == [(obj, 0, BLOCK_BYTES)]
     assert cache.counters.wasted_bytes == BLOCK_BYTES - 4096
@@ -154,8 +154,8 @@ class CacheMachine(RuleBasedStateMachine):
     def queue(self, r: tuple[int, int, int]) -> None:
         self.cache.queue(*self.pick(r))
 
-    @rule(r=ranges)
-    def fly(self, r: tuple[int, int, int]) -> None:
+    @rule(r=ranges, prefetch=st.booleans())
+    def fly(self, r: tuple[int, int, int], prefetch: bool) -> None:
         obj, first, last = self.pick(r)
         for p in range(first, last):
             if obj.pages[p] in (ABSENT, QUEUED):
@@ -164,11 +164,11 @@ class CacheMachine(RuleBasedStateMachine):
                     self.cache.make_room(need)
                 if self.cache.room < need:
                     return
-                self.cache.fly(obj, p, p + 1)
+                self.cache.fly(obj, p, p + 1, prefetch=prefetch)
 
-    @rule(r=ranges, prefetch=st.booleans())
-    def arrived(self, r: tuple[int, int, int], prefetch: bool) -> None:
-        self.cache.arrived(*self.pick(r), prefetch=prefetch)
+    @rule(r=ranges)
+    def arrived(self, r: tuple[int, int, int]) -> None:
+        self.cache.arrived(*self.pick(r))
 
     @rule(r=ranges)
     def asked(self, r: tuple[int, int, int]) -> None:

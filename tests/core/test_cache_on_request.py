@@ -13,7 +13,7 @@ def opened(cache: Cache, size: int, key: str = "k") -> CachedObject:
 
 def fill(cache: Cache, obj: CachedObject, first: int, last: int) -> None:
     cache.fly(obj, first, last)
-    cache.arrived(obj, first, last, prefetch=False)
+    cache.arrived(obj, first, last)
 
 
 def test_local_bytes_count_what_is_on_disk_and_the_short_last_page() -> None:

@@ -35,7 +35,7 @@ class Reader:
             assert cache.room >= need
         for a, b in missing:
             cache.fly(obj, a, b)
-            cache.arrived(obj, a, b, prefetch=False)
+            cache.arrived(obj, a, b)
         self.fetched += need
         assert cache.used <= cache.limit
         return hit

@@ -14,7 +14,7 @@ PAGES = 70_000  # in two groups of blocks
 TABLES = [
     codes.TO_FLY,
     codes.TO_ARRIVE,
-    codes.TO_ARRIVE_PREFETCHED,
+    codes.TO_FLY_PREFETCHED,
     codes.TO_ASK,
     codes.TO_DROP,
     codes.TO_QUEUE,

@@ -63,7 +63,7 @@ def test_a_demand_without_room_tells_later_what_it_had_dropped() -> None:
     s, cache, obj = made(capacity_blocks=2)
     s.demand(obj, 0, PAGES_PER_BLOCK)
     s.dispatch(0.0)
-    cache.arrived(obj, 0, PAGES_PER_BLOCK, prefetch=False)
+    cache.arrived(obj, 0, PAGES_PER_BLOCK)
     assert s.demand(obj, PAGES_PER_BLOCK, 4 * PAGES_PER_BLOCK) is None
     s.passing(obj, PAGES_PER_BLOCK, PAGES_PER_BLOCK + 1)
     _, punched = s.dispatch(0.0)

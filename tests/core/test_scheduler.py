@@ -127,7 +127,7 @@ def test_a_demand_without_room_is_refused() -> None:
 def test_a_demand_drops_consumed_blocks_and_says_what_to_punch() -> None:
     s, cache, obj = made(capacity=2 * BLOCK_BYTES)
     s.demand(obj, 0, 2 * PAGES_PER_BLOCK)
-    cache.arrived(obj, 0, 2 * PAGES_PER_BLOCK, prefetch=False)
+    cache.arrived(obj, 0, 2 * PAGES_PER_BLOCK)
     cache.asked(obj, 0, PAGES_PER_BLOCK)
     punched = s.demand(obj, 2 * PAGES_PER_BLOCK, 3 * PAGES_PER_BLOCK)
     assert punched is not None

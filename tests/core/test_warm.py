@@ -22,7 +22,7 @@ def opened(cache: Cache, key: str, size: int = 64 * BLOCK_BYTES) -> CachedObject
 
 def fill(cache: Cache, obj: CachedObject, first: int, last: int) -> None:
     cache.fly(obj, first, last)
-    cache.arrived(obj, first, last, prefetch=False)
+    cache.arrived(obj, first, last)
 
 
 def warm(s: Scheduler, obj: CachedObject, first: int, last: int, force: bool = False) -> WarmPiece:
@@ -38,7 +38,7 @@ def asked(fetches: list[Fetch]) -> set[int]:
 def end(s: Scheduler, cache: Cache, fetches: list[Fetch], now: float) -> None:
     for f in fetches:
         for r in f.ranges:
-            cache.arrived(r.obj, r.first, r.last, prefetch=False)
+            cache.arrived(r.obj, r.first, r.last)
         s.finished(f, f.bytes, now)
 
 
