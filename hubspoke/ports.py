@@ -354,6 +354,10 @@ class Reader(Protocol):
     async def list_page(
         self, bucket: str, *, prefix: str, after: str, limit: int
     ) -> list[NamespaceRecord]: ...
+    def staleness_s(self) -> float | None:
+        """How old what `list_page` or `buckets` has just returned may be, or a NoSuchKey or
+        NoSuchBucket just raised; None: it is current. Ask before anything is awaited."""
+        ...
 
 
 class DirectReader(Protocol):

@@ -27,7 +27,7 @@ class StoreService:
         self.store = store
         self.state = state
         self.streamed = streamed
-        self.staleness_s: float | None = None
+        self.age_s: float | None = None
         self.entries: dict[ObjectName, ObjectEntry] = {}
         self.clients: list[str] = []
 
@@ -40,7 +40,7 @@ class StoreService:
             if name.bucket not in await self.store.buckets():
                 raise NoSuchBucket(f"{name.bucket}: no such bucket")
             raise NoSuchKey(f"{name}: no such object")
-        return Resolved(name, entry, self.staleness_s)
+        return Resolved(name, entry, self.age_s)
 
     async def read(self, resolved: Resolved, offset: int, length: int, client: str) -> ReadResult:
         self.clients.append(client)
@@ -57,6 +57,9 @@ class StoreService:
             step = min(self.streamed, end - offset)
             yield await self.store.read(resolved.name, resolved.entry.version, offset, step)
             offset += step
+
+    def staleness_s(self) -> float | None:
+        return self.age_s
 
     async def list_page(
         self, bucket: str, *, prefix: str, after: str, limit: int

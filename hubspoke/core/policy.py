@@ -36,12 +36,20 @@ class PartitionPolicy:
             return self.default_s
         return max(matching, key=lambda rule: len(rule.prefix)).bounded_s
 
-    def refusal(self, name: ObjectName, age_s: float) -> str | None:
+    def bound_below(self, name: ObjectName) -> float | None:
+        """The same for a listing of all names that begin with `name`: the strictest of theirs."""
+        path = str(name)
+        inside = [rule.bounded_s for rule in self.rules if rule.prefix.startswith(path)]
+        bounds = [bound for bound in (self.bound_for(name), *inside) if bound is not None]
+        return min(bounds) if len(bounds) == len(inside) + 1 else None
+
+    def refusal(self, name: ObjectName, age_s: float, *, below: bool = False) -> str | None:
         """Why the name is not answered at this age; None: it is.
 
         age_s: seconds since the replica was surely current, infinite when that is not known.
+        below: asked is for a listing of what begins with `name`.
         """
-        bound = self.bound_for(name)
+        bound = self.bound_below(name) if below else self.bound_for(name)
         if bound is None:
             return "no lease, and its policy is strict"
         if age_s > bound:

@@ -254,6 +254,9 @@ class HubService(HubWrites):
                 return page
             await self._changes.page_readable(span)
 
+    def staleness_s(self) -> None:
+        """The hub's answers are current."""
+
     def known(self, name: ObjectName) -> ObjectEntry | None:
         """What the log holds of the name now, for spokes that ask for ranges of a version."""
         record = self._namespace.get(name)

@@ -132,15 +132,15 @@ class Follower:
         age = self._age_s()
         return None if math.isinf(age) else age
 
-    def admit(self, name: ObjectName) -> float | None:
+    def admit(self, name: ObjectName, *, below: bool = False) -> float | None:
         """May the name be answered from the replica now? Returns the staleness in seconds, None
-        under a valid lease. Raises HubUnavailable."""
+        under a valid lease. below: a listing of what begins with it. Raises HubUnavailable."""
         if not self.complete():
             raise HubUnavailable(f"{name}: replica incomplete: {'; '.join(self.ready())}")
         if self._lease.state(now=self._clock.now(), applied=self.sequence) == "valid":
             return None
         age = self._age_s()
-        if (refusal := self._tuning.policy.refusal(name, age)) is not None:
+        if (refusal := self._tuning.policy.refusal(name, age, below=below)) is not None:
             raise HubUnavailable(f"{name}: {refusal}; {self._why_down()}")
         return age
 
@@ -158,7 +158,7 @@ class Follower:
 
     def revoked(self, page: PageSpan) -> bool:
         """Whether a listing page speaks for a name whose change is under way."""
-        return self.lease_state() == "valid" and self._lease.revoked_in(page)
+        return self._lease.revoked_in(page)
 
     async def settled(self, name: ObjectName, deadline: float) -> None:
         """Wait while a revocation covers the name or its bucket. deadline: in the clock's

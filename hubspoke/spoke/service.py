@@ -223,15 +223,20 @@ class SpokeService:
         deadline = self.clock.now() + self.tuning.read_deadline_s
         while True:
             await self.follower.settled(bucket_name(bucket), deadline)
-            self.follower.admit(ObjectName(bucket, prefix))
+            staleness = self.follower.admit(ObjectName(bucket, prefix), below=True)
             if bucket not in self.namespace.buckets():
                 raise NoSuchBucket(f"{bucket}: no such bucket")
             page = self.namespace.scan(bucket, prefix=prefix, after=after, limit=limit)
             last = page[-1].name.key if len(page) == limit else None
             span = PageSpan(bucket, prefix, after, last)
-            if not self.follower.revoked(span):
+            # Not whether the lease is valid by now: the page was read under the one of `admit`.
+            if staleness is not None or not self.follower.revoked(span):
                 return page
             await self.follower.page_settled(span, deadline)
+
+    def staleness_s(self) -> float | None:
+        """See ports.Reader."""
+        return self.follower.staleness_s()
 
     def resolve_now(self, name: ObjectName) -> Resolved | None:
         """See ports.DirectReader. Under a valid lease only."""

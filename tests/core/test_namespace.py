@@ -105,8 +105,19 @@ def test_the_longest_matching_prefix_decides() -> None:
     assert PartitionPolicy().bound_for(ObjectName("c", "x")) == 3600.0
 
 
+def test_a_listing_is_bound_by_the_strictest_of_its_names() -> None:
+    policy = PartitionPolicy([Rule("b/ckpt/", None), Rule("b/logs/", 60.0), Rule("c/x", 5.0)])
+    assert policy.bound_below(ObjectName("b", "")) is None
+    assert policy.bound_below(ObjectName("b", "ck")) is None
+    assert policy.bound_below(ObjectName("b", "ckpt/1/")) is None
+    assert policy.bound_below(ObjectName("b", "lo")) == 60.0
+    assert policy.bound_below(ObjectName("b", "other")) == 3600.0
+    assert policy.bound_below(ObjectName("c", "")) == 5.0
+
+
 def test_without_a_lease_strict_refuses_and_bounded_answers_up_to_its_age() -> None:
     policy = PartitionPolicy([Rule("s/", None)], default_s=60.0)
+    assert "strict" in (policy.refusal(ObjectName("s", ""), 0.1, below=True) or "")
     assert "strict" in (policy.refusal(ObjectName("s", "x"), 0.1) or "")
     assert policy.refusal(ObjectName("b", "x"), 59.9) is None
     assert "60.1 s old" in (policy.refusal(ObjectName("b", "x"), 60.1) or "")

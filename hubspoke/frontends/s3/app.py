@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping
 
 from hubspoke.core.ids import ObjectName
-from hubspoke.errors import HubSpokeError
+from hubspoke.errors import HubSpokeError, NoSuchBucket, NoSuchKey
 from hubspoke.frontends.asgi import ASGIApp, Receive, Scope, Send
 from hubspoke.frontends.data_protocol import EXTENSION, DirectAnswer
 from hubspoke.frontends.s3.body import drain
@@ -30,7 +30,7 @@ from hubspoke.frontends.s3.request import (
     parse_query,
     split_path,
 )
-from hubspoke.frontends.s3.response import HeaderList, Pieces, Response, close
+from hubspoke.frontends.s3.response import HeaderList, Pieces, Response, close, staleness
 from hubspoke.frontends.s3.slow import SlowAnswers
 from hubspoke.frontends.s3.tuning import S3DoorTuning
 from hubspoke.frontends.s3.writes import Writes
@@ -68,6 +68,7 @@ class S3App:
         self._tuning = tuning or S3DoorTuning()
         self._inner = [(prefix.encode(), app) for prefix, app in (inner or {}).items()]
         self._inner_prefixes = tuple(prefix for prefix, _ in self._inner)
+        self._reader = reader
         self._objects = ObjectReads(reader)
         self._direct = DirectReads(direct) if direct is not None else None
         self._handlers = self._routes(reader, writer)
@@ -152,7 +153,10 @@ class S3App:
                 request = self._request(scope, receive)
                 response = await self._handle(request)
         except HubSpokeError as e:
-            response = await self._refusal(as_s3_error(e), scope, request, request_id)
+            error = as_s3_error(e)
+            if isinstance(e, NoSuchKey | NoSuchBucket):
+                error.headers += staleness(self._reader.staleness_s())
+            response = await self._refusal(error, scope, request, request_id)
         except Exception:
             log.exception("method=%s path=%r failed", scope["method"], raw)
             error = S3Error("InternalError", "We encountered an internal error", close=True)

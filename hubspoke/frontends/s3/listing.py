@@ -15,7 +15,7 @@ from hubspoke.core.ids import KEY_BYTES_MAX
 from hubspoke.errors import NoSuchBucket
 from hubspoke.frontends.s3.errors import S3Error
 from hubspoke.frontends.s3.request import Request
-from hubspoke.frontends.s3.response import Response, xml_response
+from hubspoke.frontends.s3.response import Response, staleness, xml_response
 from hubspoke.frontends.s3.xml import element, escape, timestamp
 from hubspoke.ports import NamespaceRecord, Reader
 
@@ -32,6 +32,7 @@ class _Page:
     truncated: bool = False
     last: str = ""  # the last key or common prefix of the page
     last_is_prefix: bool = False
+    staleness_s: float | None = None  # of its oldest part; None: all of it is current
 
     def __len__(self) -> int:
         return len(self.records) + len(self.prefixes)
@@ -55,6 +56,8 @@ async def collect(
     group = ""  # common prefix that the walk is in
     while True:
         records = await reader.list_page(bucket, prefix=prefix, after=after, limit=limit)
+        if (age := reader.staleness_s()) is not None:
+            page.staleness_s = max(age, page.staleness_s or 0.0)
         if not records:
             return page
         skipped = 0
@@ -85,20 +88,24 @@ class Listings:
         self._reader = reader
 
     async def list_buckets(self, request: Request) -> Response:
+        names = await self._reader.buckets()
+        age = staleness(self._reader.staleness_s())
         buckets = "".join(
             f"<Bucket><Name>{escape(name)}</Name><CreationDate>{_BUCKET_DATE}</CreationDate></Bucket>"
-            for name in sorted(await self._reader.buckets())
+            for name in sorted(names)
         )
         owner = "<Owner><ID>hubspoke</ID><DisplayName>hubspoke</DisplayName></Owner>"
-        return xml_response("ListAllMyBucketsResult", f"{owner}<Buckets>{buckets}</Buckets>")
+        return xml_response("ListAllMyBucketsResult", f"{owner}<Buckets>{buckets}</Buckets>", age)
 
     async def head_bucket(self, request: Request) -> Response:
         await self.check_bucket(request.bucket)
-        return Response(200, [(b"x-amz-bucket-region", _REGION)])
+        age = staleness(self._reader.staleness_s())
+        return Response(200, [(b"x-amz-bucket-region", _REGION), *age])
 
     async def bucket_location(self, request: Request) -> Response:
         await self.check_bucket(request.bucket)
-        return xml_response("LocationConstraint", "")  # empty means us-east-1
+        age = staleness(self._reader.staleness_s())
+        return xml_response("LocationConstraint", "", age)  # empty means us-east-1
 
     async def list_v2(self, request: Request) -> Response:
         query = request.query
@@ -129,7 +136,7 @@ class Listings:
             element("StartAfter", name(query["start-after"])) if "start-after" in query else "",
             *_entries(page, name),
         ]
-        return xml_response("ListBucketResult", "".join(parts))
+        return xml_response("ListBucketResult", "".join(parts), staleness(page.staleness_s))
 
     async def list_v1(self, request: Request) -> Response:
         query = request.query
@@ -163,7 +170,7 @@ class Listings:
             element("NextMarker", name(page.last)) if page.truncated else "",
             *_entries(page, name),
         ]
-        return xml_response("ListBucketResult", "".join(parts))
+        return xml_response("ListBucketResult", "".join(parts), staleness(page.staleness_s))
 
     async def check_bucket(self, bucket: str) -> None:
         if bucket not in await self._reader.buckets():

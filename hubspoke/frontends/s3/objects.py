@@ -18,7 +18,7 @@ from hubspoke.frontends.s3.conditions import (
     unsatisfiable,
 )
 from hubspoke.frontends.s3.errors import S3Error
-from hubspoke.frontends.s3.response import HeaderList, Pieces, Response, close
+from hubspoke.frontends.s3.response import HeaderList, Pieces, Response, close, staleness
 from hubspoke.ports import FileSpan, Reader, Resolved
 
 _KEPT_ENTRIES_MAX = 4096
@@ -93,8 +93,7 @@ class ObjectReads:
         resolved = await self._reader.resolve(name)
         status, offset, length = _select(resolved.entry, headers, query)
         answer = self._headers(resolved, status, offset, length, headers, query)
-        if resolved.staleness_s is not None:
-            answer.append(_staleness(resolved.staleness_s))
+        answer += staleness(resolved.staleness_s)
         return Response(status, answer, length=length)
 
     async def _get(
@@ -107,7 +106,8 @@ class ObjectReads:
         resolved = await self._reader.resolve(name)
         status, offset, length = _select(resolved.entry, headers, query)
         if status == 304:
-            return Response(status, self._headers(resolved, status, 0, 0, headers, query))
+            answer = self._headers(resolved, status, 0, 0, headers, query)
+            return Response(status, answer + staleness(resolved.staleness_s))
         result = await self._reader.read(resolved, offset, length, client)
         body = result.body
         if not isinstance(body, bytes | FileSpan):
@@ -117,7 +117,7 @@ class ObjectReads:
             if resolved.staleness_s is None:
                 answer.append(_CACHE_HEADERS[result.state])
             else:
-                answer += (_STALE, _staleness(resolved.staleness_s))
+                answer += [_STALE, *staleness(resolved.staleness_s)]
         return Response(status, answer, body, length)
 
     def _headers(
@@ -213,10 +213,6 @@ class _Chained:
         if isinstance(self._first, FileSpan):
             self._first.release()
         await close(self._rest)
-
-
-def _staleness(seconds: float) -> tuple[bytes, bytes]:
-    return b"x-hubspoke-staleness", b"%.3f" % seconds
 
 
 def _overridden(answer: HeaderList, query: Mapping[str, str]) -> HeaderList:

@@ -26,6 +26,11 @@ def xml_response(root: str, inner: str, headers: HeaderList | None = None) -> Re
     return Response(200, [(b"content-type", b"application/xml"), *(headers or [])], body)
 
 
+def staleness(seconds: float | None) -> HeaderList:
+    """What an answer says that may be older than the hub; nothing if it is current (None)."""
+    return [] if seconds is None else [(b"x-hubspoke-staleness", b"%.3f" % seconds)]
+
+
 def copied(piece: bytes | FileSpan) -> bytes:
     """A piece as bytes; a span is released. Raises OSError."""
     if isinstance(piece, bytes):

@@ -233,13 +233,39 @@ def test_spoke_says_what_a_read_was(spoke: Door, service: StoreService) -> None:
         assert answer.headers["x-hubspoke-cache"] == state.value
         assert answer.headers["x-hubspoke-version"] == entry.version
         assert "x-hubspoke-staleness" not in answer.headers
-    service.staleness_s = 12.5
+    service.age_s = 12.5
     stale = get(spoke, "Range: bytes=0-9")
     assert stale.headers["x-hubspoke-cache"] == "stale"
     assert float(stale.headers["x-hubspoke-staleness"]) == 12.5
     head = spoke.client.head_object(Bucket=BUCKET, Key="k")["ResponseMetadata"]["HTTPHeaders"]
     assert head["x-hubspoke-version"] == entry.version
     assert float(head["x-hubspoke-staleness"]) == 12.5
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        "GET /data?list-type=2",
+        "GET /data?list-type=2&max-keys=1",
+        "GET /data",
+        "GET /",
+        "HEAD /data",
+        "GET /data?location",
+        "GET /data/absent",
+        "HEAD /data/absent",
+        "GET /absent?list-type=2",
+        "GET /data/k\nIf-None-Match: *",
+    ],
+)
+def test_every_answer_from_names_says_how_old_it_may_be(
+    spoke: Door, service: StoreService, request_: str
+) -> None:
+    current = spoke.request(request_)
+    assert "x-hubspoke-staleness" not in current.headers
+    service.age_s = 2.5
+    stale = spoke.request(request_)
+    assert stale.status == current.status
+    assert stale.headers["x-hubspoke-staleness"] == "2.500"
 
 
 def test_client_of_a_read_is_its_connection(stored: Door, service: StoreService) -> None:
