@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,14 @@ class Running:
     In a process group of its own, so that nothing of it outlives the test.
     """
 
-    def __init__(self, *arguments: str | Path, env: dict[str, str] | None = None) -> None:
-        command = [sys.executable, "-m", "hubspoke", *map(str, arguments)]
+    def __init__(
+        self,
+        *arguments: str | Path,
+        env: dict[str, str] | None = None,
+        prefix: Sequence[str] = (),
+    ) -> None:
+        """prefix: what starts it, such as `ip netns exec NAME`."""
+        command = [*prefix, sys.executable, "-m", "hubspoke", *map(str, arguments)]
         clean = {k: v for k, v in os.environ.items() if not k.startswith("HUBSPOKE_")}
         self.process = subprocess.Popen(
             command,
