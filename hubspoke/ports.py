@@ -20,6 +20,8 @@ from hubspoke.core.ids import (
     Version,
 )
 from hubspoke.core.names import Skipped
+from hubspoke.core.namespace import Listed as Listed
+from hubspoke.core.namespace import NamespaceRecord as NamespaceRecord
 from hubspoke.errors import HubSpokeError
 from hubspoke.wire import FetchRequest, FrameHeader, LeaseReply, LeaseRequest, Message
 
@@ -134,15 +136,6 @@ class Intent:
     before: Version | None
 
 
-@dataclass(frozen=True, slots=True)
-class NamespaceRecord:
-    """An entry with the log position that wrote it, so that a snapshot never moves a name back."""
-
-    name: ObjectName
-    entry: ObjectEntry
-    sequence: LogSequence
-
-
 class NamespaceStore(Protocol):
     """Names, entries and the log; at the hub the truth, at a spoke the replica.
 
@@ -168,6 +161,10 @@ class NamespaceStore(Protocol):
     ) -> list[NamespaceRecord]:
         """Records with `prefix` and key > `after`, in key order, at most `limit`."""
         ...
+
+    def listed(
+        self, bucket: str, *, prefix: str = "", after: str = "", limit: int
+    ) -> list[Listed]: ...  # the same for a listing
 
     def buckets(self) -> list[str]: ...
     def changes_after(self, sequence: LogSequence, limit: int) -> list[Change] | None:
@@ -353,7 +350,7 @@ class Reader(Protocol):
 
     async def list_page(
         self, bucket: str, *, prefix: str, after: str, limit: int
-    ) -> list[NamespaceRecord]: ...
+    ) -> list[Listed]: ...  # as NamespaceStore.listed
     def staleness_s(self) -> float | None:
         """How old what `list_page` or `buckets` has just returned may be, or a NoSuchKey or
         NoSuchBucket just raised; None: it is current. Ask before anything is awaited."""

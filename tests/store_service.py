@@ -6,6 +6,7 @@ No log, no leases: a dictionary of entries. Tests may replace single methods.
 from collections.abc import AsyncIterator, Sequence
 
 from hubspoke.core.ids import LogSequence, ObjectEntry, ObjectName, ReadState
+from hubspoke.core.namespace import Listed
 from hubspoke.errors import NoSuchBucket, NoSuchKey, PreconditionFailed
 from hubspoke.ports import (
     MultipartUpload,
@@ -61,15 +62,13 @@ class StoreService:
     def staleness_s(self) -> float | None:
         return self.age_s
 
-    async def list_page(
-        self, bucket: str, *, prefix: str, after: str, limit: int
-    ) -> list[NamespaceRecord]:
+    async def list_page(self, bucket: str, *, prefix: str, after: str, limit: int) -> list[Listed]:
         names = sorted(
             n
             for n in self.entries
             if n.bucket == bucket and n.key.startswith(prefix) and n.key > after
         )
-        return [NamespaceRecord(n, self.entries[n], LogSequence(1)) for n in names[:limit]]
+        return [NamespaceRecord(n, self.entries[n], LogSequence(1)).listed() for n in names[:limit]]
 
     async def put(
         self,

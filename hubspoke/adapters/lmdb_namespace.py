@@ -22,13 +22,18 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 import lmdb
 
 from hubspoke.adapters.lmdb_env import WrongKind, free_name, load_state, of_disk, open_env
 from hubspoke.adapters.lmdb_records import (
+    LISTED,
+    RECORDS,
+    Shape,
     merge_page,
     number_key,
+    overlaid,
     pack_buckets,
     pack_change,
     pack_intent,
@@ -38,12 +43,14 @@ from hubspoke.adapters.lmdb_records import (
     unpack_change,
     unpack_record,
 )
-from hubspoke.adapters.lmdb_tree import NameTree, Txn, decode_name, encode_name
+from hubspoke.adapters.lmdb_tree import NameTree, Txn, encode_name, next_name
 from hubspoke.adapters.lmdb_writer import LmdbWriter, Write
 from hubspoke.core.ids import Change, Epoch, LogSequence, ObjectName
-from hubspoke.core.namespace import supersedes
+from hubspoke.core.namespace import Listed, supersedes
 from hubspoke.errors import FormatError, StoreUnavailable
 from hubspoke.ports import Intent, NamespaceRecord
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -175,29 +182,20 @@ class LmdbNamespace:
     def scan(
         self, bucket: str, *, prefix: str = "", after: str = "", limit: int
     ) -> list[NamespaceRecord]:
+        return self._page(RECORDS, bucket, prefix, after, limit)
+
+    def listed(self, bucket: str, *, prefix: str = "", after: str = "", limit: int) -> list[Listed]:
+        return self._page(LISTED, bucket, prefix, after, limit)
+
+    def _page(self, shape: Shape[T], bucket: str, prefix: str, after: str, limit: int) -> list[T]:
         assert limit > 0, limit
         start = encode_name(ObjectName(bucket, prefix))
-        # A name and NUL is the least name behind it.
-        low = max(start, encode_name(ObjectName(bucket, after)) + b"\0") if after else start
-        fresh = (
-            sorted(
-                (full, record)
-                for full, (_, record) in self._overlay.items()
-                if full >= low and full.startswith(start)
-            )
-            if self._overlay
-            else []
-        )
+        low = max(start, next_name(ObjectName(bucket, after))) if after else start
+        fresh = overlaid(self._overlay, low, start)
         if self._emptied_by:
-            return [record for _, record in fresh if record is not None][:limit]
+            return merge_page(iter(()), fresh, limit, shape)
         with self._reading() as txn:
-            stored = self._tree.walk(txn, low, start)
-            if not fresh:
-                return [
-                    unpack_record(decode_name(full), value)
-                    for _, (full, value) in zip(range(limit), stored, strict=False)
-                ]
-            return merge_page(stored, fresh, limit)
+            return merge_page(self._tree.walk(txn, low, start), fresh, limit, shape)
 
     def changes_after(self, sequence: LogSequence, limit: int) -> list[Change] | None:
         if sequence >= self._sequence:

@@ -4,14 +4,20 @@ Golden in the sense of the format number in lmdb_namespace: a change that old by
 under needs a new number there.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
 from hubspoke import wire
 from hubspoke.adapters.lmdb_tree import decode_name
 from hubspoke.core.ids import Change, LogSequence, ObjectEntry, ObjectName, Version
-from hubspoke.ports import Intent, NamespaceRecord, Staged
+from hubspoke.core.namespace import Listed, NamespaceRecord
+from hubspoke.ports import Intent, Staged
+
+T = TypeVar("T")
 
 
 class _Stored(msgspec.Struct, frozen=True, array_like=True):
@@ -21,6 +27,16 @@ class _Stored(msgspec.Struct, frozen=True, array_like=True):
     etag: str
     modified_ns: int
     headers: dict[str, str]
+
+
+class _StoredShown(msgspec.Struct, frozen=True, array_like=True):
+    """The beginning of the same bytes: what a listing shows."""
+
+    sequence: int
+    version: str
+    size: int
+    etag: str
+    modified_ns: int
 
 
 class _StoredIntent(msgspec.Struct, frozen=True, array_like=True):
@@ -35,6 +51,7 @@ class _StoredIntent(msgspec.Struct, frozen=True, array_like=True):
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_stored = msgspec.msgpack.Decoder(_Stored).decode
+_decode_shown = msgspec.msgpack.Decoder(_StoredShown).decode
 _decode_change = msgspec.msgpack.Decoder(wire.WireEntry).decode
 _decode_buckets = msgspec.msgpack.Decoder(list[str]).decode
 _decode_intent = msgspec.msgpack.Decoder(_StoredIntent).decode
@@ -55,6 +72,25 @@ def unpack_record(name: ObjectName, value: bytes) -> NamespaceRecord:
     s = _decode_stored(value)
     entry = ObjectEntry(Version(s.version), s.size, s.etag, s.modified_ns, s.headers)
     return NamespaceRecord(name, entry, LogSequence(s.sequence))
+
+
+def unpack_listed(full: bytes, value: bytes) -> Listed:
+    s = _decode_shown(value)
+    return full[full.index(b"\0") + 1 :].decode(), s.size, s.etag, s.modified_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Shape(Generic[T]):
+    """What a page is made of: from a stored name and value, and from a record of the overlay."""
+
+    stored: Callable[[bytes, bytes], T]
+    record: Callable[[NamespaceRecord], T]
+
+
+RECORDS: Final = Shape(
+    lambda full, value: unpack_record(decode_name(full), value), lambda record: record
+)
+LISTED: Final = Shape(unpack_listed, NamespaceRecord.listed)
 
 
 def number_key(n: int) -> bytes:
@@ -105,13 +141,27 @@ def unpack_buckets(value: bytes) -> list[str]:
     return _decode_buckets(value)
 
 
+def overlaid(
+    overlay: dict[bytes, tuple[int, NamespaceRecord | None]], low: bytes, start: bytes
+) -> list[tuple[bytes, NamespaceRecord | None]]:
+    """Entries of the overlay from `low` on that begin with `start`, in order."""
+    return sorted(
+        (full, record)
+        for full, (_, record) in overlay.items()
+        if full >= low and full.startswith(start)
+    )
+
+
 def merge_page(
     stored: Iterator[tuple[bytes, bytes]],
     fresh: list[tuple[bytes, NamespaceRecord | None]],
     limit: int,
-) -> list[NamespaceRecord]:
+    shape: Shape[T],
+) -> list[T]:
     """A page of a scan: both in order; an overlay entry hides the stored one of its name."""
-    page: list[NamespaceRecord] = []
+    if not fresh:
+        return [shape.stored(*held) for held in islice(stored, limit)]
+    page: list[T] = []
     at = 0
     held = next(stored, None)
     while len(page) < limit and (held is not None or at < len(fresh)):
@@ -121,9 +171,9 @@ def merge_page(
             if held is not None and held[0] == full:
                 held = next(stored, None)
             if record is not None:
-                page.append(record)
+                page.append(shape.record(record))
             continue
         assert held is not None
-        page.append(unpack_record(decode_name(held[0]), held[1]))
+        page.append(shape.stored(*held))
         held = next(stored, None)
     return page

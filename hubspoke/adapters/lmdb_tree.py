@@ -40,6 +40,11 @@ def decode_name(full: bytes) -> ObjectName:
     return ObjectName(bucket.decode(), key.decode())
 
 
+def next_name(name: ObjectName) -> bytes:
+    """The least name behind it."""
+    return encode_name(name) + b"\0"
+
+
 class NameTree:
     """name -> value. `meta` lends one key for the counter of nodes."""
 

@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 
 from hubspoke.core.ids import Change, Epoch, LogSequence, ObjectName
-from hubspoke.core.namespace import supersedes
+from hubspoke.core.namespace import Listed, supersedes
 from hubspoke.ports import Intent, NamespaceRecord
 
 
@@ -52,6 +52,10 @@ class MemoryNamespace:
                 break
             page.append(self._records[ObjectName(bucket, key)])
         return page
+
+    def listed(self, bucket: str, *, prefix: str = "", after: str = "", limit: int) -> list[Listed]:
+        records = self.scan(bucket, prefix=prefix, after=after, limit=limit)
+        return [record.listed() for record in records]
 
     def buckets(self) -> list[str]:
         return list(self._buckets)

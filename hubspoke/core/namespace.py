@@ -12,7 +12,25 @@ with UTF-16 strings). Surrogates have no UTF-8 form; doors refuse such keys.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hubspoke.core.ids import Change, Epoch, LogSequence, ObjectName
+from hubspoke.core.ids import Change, Epoch, LogSequence, ObjectEntry, ObjectName
+
+# What a listing shows of an object: key, size, ETag, modified_ns. A plain tuple, because a page
+# has a thousand, and a record with a name and an entry in it takes 2 us to make.
+Listed = tuple[str, int, str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceRecord:
+    """An entry with the log position that wrote it, so that a snapshot never moves a name back."""
+
+    name: ObjectName
+    entry: ObjectEntry
+    sequence: LogSequence
+
+    def listed(self) -> Listed:
+        """What a listing shows of it."""
+        entry = self.entry
+        return self.name.key, entry.size, entry.etag, entry.modified_ns
 
 
 @dataclass(frozen=True, slots=True)

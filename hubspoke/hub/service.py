@@ -14,7 +14,7 @@ from hubspoke import wire
 from hubspoke.core.hub import HubCore, differs
 from hubspoke.core.ids import Epoch, LogSequence, ObjectEntry, ObjectName, Version
 from hubspoke.core.leases import HubLeases
-from hubspoke.core.namespace import PageSpan, bucket_name
+from hubspoke.core.namespace import Listed, PageSpan, bucket_name
 from hubspoke.errors import (
     HubSpokeError,
     NoSuchKey,
@@ -33,7 +33,7 @@ from hubspoke.hub.index import (
 from hubspoke.hub.lookups import Lookups
 from hubspoke.hub.tuning import HubTuning
 from hubspoke.hub.writes import HubWrites
-from hubspoke.ports import Clock, NamespaceRecord, NamespaceStore, ObjectStore, ReadResult, Resolved
+from hubspoke.ports import Clock, NamespaceStore, ObjectStore, ReadResult, Resolved
 from hubspoke.report.facts import HubFacts
 
 log = logging.getLogger(__name__)
@@ -240,15 +240,13 @@ class HubService(HubWrites):
         self._sent_bytes += len(data)
         return data
 
-    async def list_page(
-        self, bucket: str, *, prefix: str, after: str, limit: int
-    ) -> list[NamespaceRecord]:
+    async def list_page(self, bucket: str, *, prefix: str, after: str, limit: int) -> list[Listed]:
         self._serving("list")
         await self._changes.readable(bucket_name(bucket))
         self._need_bucket(bucket)
         while True:
-            page = self._namespace.scan(bucket, prefix=prefix, after=after, limit=limit)
-            last = page[-1].name.key if len(page) == limit else None
+            page = self._namespace.listed(bucket, prefix=prefix, after=after, limit=limit)
+            last = page[-1][0] if len(page) == limit else None
             span = PageSpan(bucket, prefix, after, last)
             if self._core.blocked_in(span) is None:
                 return page

@@ -20,7 +20,7 @@ from hubspoke.core.ids import (
     ObjectEntry,
     ObjectName,
 )
-from hubspoke.core.namespace import PageSpan, bucket_name
+from hubspoke.core.namespace import Listed, PageSpan, bucket_name
 from hubspoke.core.spoke import SpokeConfig, SpokeCore
 from hubspoke.errors import (
     HubSpokeError,
@@ -32,7 +32,6 @@ from hubspoke.ports import (
     Clock,
     FileSpan,
     HubLink,
-    NamespaceRecord,
     NamespaceStore,
     Ranker,
     ReadResult,
@@ -216,9 +215,7 @@ class SpokeService:
             raise NoSuchKey(f"{name}: no such object")
         return Resolved(name, record.entry, staleness)
 
-    async def list_page(
-        self, bucket: str, *, prefix: str, after: str, limit: int
-    ) -> list[NamespaceRecord]:
+    async def list_page(self, bucket: str, *, prefix: str, after: str, limit: int) -> list[Listed]:
         """See ports.Reader. A page under revocation waits until the change is applied."""
         deadline = self.clock.now() + self.tuning.read_deadline_s
         while True:
@@ -226,8 +223,8 @@ class SpokeService:
             staleness = self.follower.admit(ObjectName(bucket, prefix), below=True)
             if bucket not in self.namespace.buckets():
                 raise NoSuchBucket(f"{bucket}: no such bucket")
-            page = self.namespace.scan(bucket, prefix=prefix, after=after, limit=limit)
-            last = page[-1].name.key if len(page) == limit else None
+            page = self.namespace.listed(bucket, prefix=prefix, after=after, limit=limit)
+            last = page[-1][0] if len(page) == limit else None
             span = PageSpan(bucket, prefix, after, last)
             # Not whether the lease is valid by now: the page was read under the one of `admit`.
             if staleness is not None or not self.follower.revoked(span):

@@ -8,7 +8,11 @@ entities to expand.
 
 import re
 import xml.etree.ElementTree as ET
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Final
+from urllib.parse import quote
 
 from hubspoke.errors import FormatError
 
@@ -29,6 +33,28 @@ def escape(text: str) -> str:
     return _SPECIAL.sub(_reference, text) if _SPECIAL.search(text) else text
 
 
+class Written:
+    """Texts as the content of elements, escaped or URL-encoded.
+
+    Nearly all names need neither, and one search of many at once shows it: 20 us for the names
+    of a page, where looking at each takes 300 us and quoting each 2 ms.
+    """
+
+    def __init__(self, special: "re.Pattern[str]", one: Callable[[str], str]) -> None:
+        self._special = special
+        self.one = one
+
+    def many(self, texts: list[str]) -> list[str]:
+        """Each of them."""
+        if self._special.search("".join(texts)) is None:
+            return texts
+        return [self.one(text) for text in texts]
+
+
+PLAIN: Final = Written(_SPECIAL, escape)
+URL: Final = Written(re.compile(r"[^A-Za-z0-9_.~/-]"), lambda text: quote(text, safe="/"))
+
+
 def element(name: str, text: str | int) -> str:
     return f"<{name}>{escape(str(text))}</{name}>"
 
@@ -39,8 +65,14 @@ def document(root: str, inner: str) -> bytes:
 
 def timestamp(unix_ns: int) -> str:
     """S3's form of a time, in milliseconds."""
-    t = datetime.fromtimestamp(unix_ns // 1_000_000_000, UTC)
-    return f"{t:%Y-%m-%dT%H:%M:%S}.{unix_ns // 1_000_000 % 1000:03d}Z"
+    minute, rest = divmod(unix_ns, 60_000_000_000)
+    return f"{_minute(minute)}:{rest // 1_000_000_000:02d}.{rest // 1_000_000 % 1000:03d}Z"
+
+
+@lru_cache(4096)
+def _minute(minutes: int) -> str:
+    """Kept, because formatting a date takes 2 us, and the files of a data set are of few days."""
+    return f"{datetime.fromtimestamp(minutes * 60, UTC):%Y-%m-%dT%H:%M}"
 
 
 class Node:
