@@ -160,7 +160,6 @@ class NamespaceStore(Protocol):
         self, bucket: str, *, prefix: str = "", after: str = "", limit: int
     ) -> list[NamespaceRecord]:
         """Records with `prefix` and key > `after`, in key order, at most `limit`."""
-        ...
 
     def listed(
         self, bucket: str, *, prefix: str = "", after: str = "", limit: int
