@@ -88,6 +88,7 @@ class SpokeService:
             clock,
             spoke_id=tuning.spoke_id,
             on_change=self._changed,
+            on_reset=self._reset,
             tuning=tuning.follower,
         )
         self.link = link
@@ -171,6 +172,10 @@ class SpokeService:
     def ready(self) -> list[str]:
         """Reasons why this spoke does not serve now; empty when it does."""
         return self.follower.ready()
+
+    def _reset(self) -> None:
+        """Another replica, which may stand at the very sequence of the old one."""
+        self._resolved.clear()
 
     def _changed(self, change: Change) -> None:
         """The replica applied a change: cached blocks of other versions are of no use."""
