@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequ
 from dataclasses import dataclass
 from typing import Protocol
 
+from hubspoke import wire
 from hubspoke.core.frames import Frames
 from hubspoke.core.generators.candidates import Candidate
 from hubspoke.core.ids import (
@@ -23,7 +24,6 @@ from hubspoke.core.names import Skipped
 from hubspoke.core.namespace import Listed as Listed
 from hubspoke.core.namespace import NamespaceRecord as NamespaceRecord
 from hubspoke.errors import HubSpokeError
-from hubspoke.wire import FetchRequest, FrameHeader, LeaseReply, LeaseRequest, Message
 
 
 class Clock(Protocol):
@@ -82,7 +82,6 @@ class ObjectStore(Protocol):
     async def read(self, name: ObjectName, version: Version, offset: int, length: int) -> bytes:
         """Exactly `length` bytes of exactly that version (the range lies inside the object), or
         VersionChanged / NoSuchKey. Never bytes of two versions."""
-        ...
 
     async def stage(
         self, name: ObjectName, headers: dict[str, str], chunks: AsyncIterator[bytes]
@@ -90,7 +89,6 @@ class ObjectStore(Protocol):
         """Write the bytes beside their name, durable when it returns. The ETag is their MD5 where
         the store lets it be. `headers` is read after the last chunk: a checksum that comes in a
         trailer is added to it until then. What was staged is thrown away if chunks raises."""
-        ...
 
     async def stage_copy(
         self, source: ObjectName, version: Version, name: ObjectName, headers: dict[str, str]
@@ -98,13 +96,11 @@ class ObjectStore(Protocol):
     async def complete(self, staged: Staged) -> ObjectEntry:
         """Give the bytes their name. Once more after a crash, it finds the work done and returns
         the same entry; NoSuchUpload if the staged bytes are gone without having been completed."""
-        ...
 
     async def discard(self, staged: Staged) -> None: ...  # idempotent
     async def sweep(self, keep: Collection[str]) -> None:
         """Throw away what a crash left staged, but the tokens in `keep`. Only at start, before
         anything is staged."""
-        ...
 
     async def delete(self, name: ObjectName) -> None: ...  # idempotent
 
@@ -118,7 +114,6 @@ class ObjectStore(Protocol):
         self, name: ObjectName, upload_id: str, parts: Sequence[tuple[int, str]]
     ) -> Staged:
         """parts: (number, etag) in ascending order. The result's ETag is MD5-of-MD5s-N."""
-        ...
 
     async def abort_multipart(self, name: ObjectName, upload_id: str) -> None: ...
 
@@ -287,17 +282,20 @@ class HubLink(Protocol):
     async def fetch(
         self,
         lane: int,
-        request: FetchRequest,
-        on_frame: Callable[[FrameHeader, bytes], Awaitable[None]],
+        request: wire.FetchRequest,
+        on_frame: Callable[[wire.FrameHeader, bytes], Awaitable[None]],
         on_range: Callable[[int, HubSpokeError | None], None],
     ) -> None:
         """Send one request; on_frame(header, data) for each data frame, its digest not yet
         checked; on_range(range, error) when a range has ended. Raises if the stream breaks."""
         ...
 
-    async def lease(self, request: LeaseRequest) -> LeaseReply: ...
-    def feed(self, epoch: str, after: int) -> AsyncIterator[Message]: ...
-    def snapshot(self) -> AsyncIterator[Message]: ...
+    async def lease(self, request: wire.LeaseRequest) -> wire.LeaseReply: ...
+    async def read_index(self, request: wire.ReadIndexRequest) -> wire.ReadIndexReply: ...
+    def feed(
+        self, epoch: str, after: int, incarnation: str = ""
+    ) -> AsyncIterator[wire.Message]: ...
+    def snapshot(self) -> AsyncIterator[wire.Message]: ...
     def counters(self) -> LinkCounters: ...
     async def close(self) -> None: ...
 

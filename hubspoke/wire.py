@@ -123,6 +123,24 @@ class LeaseReply(_Message, frozen=True, array_like=True, tag=True):
     revocations: list[Revocation] = []
     reason: str = ""
     through: int = 0
+    incarnation: str = ""
+
+
+class ReadIndexRequest(_Message, frozen=True, array_like=True, tag=True):
+    """Where is the log now? Asked by a spoke that has no lease; grants none."""
+
+    spoke: str
+    epoch: str
+
+
+class ReadIndexReply(_Message, frozen=True, array_like=True, tag=True):
+    """sequence: the last published change. revocations, through: as in a LeaseReply."""
+
+    epoch: str
+    sequence: int
+    revocations: list[Revocation] = []
+    through: int = 0
+    incarnation: str = ""
 
 
 class WireEntry(msgspec.Struct, frozen=True, array_like=True):
@@ -143,6 +161,7 @@ class SnapshotStart(_Message, frozen=True, array_like=True, tag=True):
     sequence: int
     entries: int
     buckets: list[str]
+    incarnation: str = ""
 
 
 class SnapshotBatch(_Message, frozen=True, array_like=True, tag=True):
@@ -157,13 +176,17 @@ class SnapshotEnd(_Message, frozen=True, array_like=True, tag=True):
 
 
 class FeedStart(_Message, frozen=True, array_like=True, tag=True):
-    """The hub's own `sequence` when the feed began; region: where the hub is, "" if not said."""
+    """The hub's own `sequence` when the feed began; region: where the hub is, "" if not said.
+
+    incarnation: the life of the hub that goes on with the log; the replica's history from here on.
+    """
 
     epoch: str
     sequence: int
     protocol: int
     buckets: list[str]
     region: str = ""
+    incarnation: str = ""
 
 
 class FeedChanges(_Message, frozen=True, array_like=True, tag=True):
@@ -198,6 +221,8 @@ Message = Union[  # noqa: UP007 - msgspec reads the union at run time
     CancelRequest,
     LeaseRequest,
     LeaseReply,
+    ReadIndexRequest,
+    ReadIndexReply,
     SnapshotStart,
     SnapshotBatch,
     SnapshotEnd,

@@ -255,6 +255,13 @@ class AiohttpHubLink:
             raise FormatError(f"lease answered with {type(reply).__name__}")
         return reply
 
+    async def read_index(self, request: wire.ReadIndexRequest) -> wire.ReadIndexReply:
+        """Raises HubUnavailable, DeadlineExceeded, FormatError."""
+        reply = await self._ask("read-index", request)
+        if not isinstance(reply, wire.ReadIndexReply):
+            raise FormatError(f"read index answered with {type(reply).__name__}")
+        return reply
+
     async def _ask(self, path: str, request: wire.Message) -> wire.Message:
         c = self._config
         what = f"{path} at {self.url}"
@@ -282,9 +289,14 @@ class AiohttpHubLink:
                 raise FormatError(f"snapshot message of {len(body)} bytes: {e}") from e
             yield wire.decode(plain)
 
-    async def feed(self, epoch: str, after: int) -> AsyncIterator[wire.Message]:
-        """The change feed after a sequence number, until the connection ends."""
-        path = f"feed?epoch={quote(epoch)}&after={after}&spoke={quote(self.spoke_id)}"
+    async def feed(
+        self, epoch: str, after: int, incarnation: str = ""
+    ) -> AsyncIterator[wire.Message]:
+        """The change feed after a sequence number of a history, until the connection ends."""
+        path = (
+            f"feed?epoch={quote(epoch)}&after={after}&incarnation={quote(incarnation)}"
+            f"&spoke={quote(self.spoke_id)}"
+        )
         silence = self._config.feed_silence_s
         async for body in self._messages(path, self._feed, silence, "feed"):
             yield wire.decode(body)

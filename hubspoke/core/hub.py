@@ -225,6 +225,10 @@ class HubCore:
         grant = self._leases.renew(now=now, spoke=spoke, acked=acked, rtt_s=rtt_s)
         return grant, self.published, self.tick(now=now)
 
+    def read_index(self) -> tuple[LogSequence, Grant]:
+        """Where the log is, for a read without a lease; as `lease`, of this very moment."""
+        return self.published, self._leases.standing()
+
     def blocked(self, name: ObjectName) -> bool:
         """Whether readers of the name must wait."""
         return name in self._blocked

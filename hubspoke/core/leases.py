@@ -18,12 +18,11 @@ or let a refused renewal shorten a lease that was already granted. Times are sec
 that includes suspends; the hub's and a spoke's clocks are never compared, only their rates.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
 from hubspoke.core.ids import LogSequence, ObjectName
-from hubspoke.core.namespace import PageSpan
 
 LeaseState = Literal["valid", "expired", "none"]
 
@@ -93,7 +92,7 @@ class HubLeases:
             if recall is not None:
                 recall.waiting.pop(spoke, None)
                 recall.unacked.discard(spoke)
-        under_way = tuple((i, r.name) for i, r in self._recalls.items())
+        under_way = self.under_way()
         for revocation_id, recall in self._recalls.items():
             if spoke in recall.unacked and now - recall.issued_at > self._config.ack_max_s:
                 reason = (
@@ -105,6 +104,10 @@ class HubLeases:
         expiry = now + term + self._config.margin_s
         self._expiry[spoke] = max(expiry, self._expiry.get(spoke, 0.0))
         return Grant(term, under_way, self._through)
+
+    def standing(self) -> Grant:
+        """What a reply that grants nothing tells: the revocations of this moment."""
+        return Grant(0.0, self.under_way(), self._through)
 
     def revoke(self, *, now: float, revocation_id: int, name: ObjectName) -> None:
         assert revocation_id > self._through, (revocation_id, self._through)
@@ -132,10 +135,6 @@ class HubLeases:
         """Spokes whose lease may still be valid, with the seconds left."""
         self._forget_expired(now)
         return {spoke: expiry - now for spoke, expiry in self._expiry.items()}
-
-    @property
-    def through(self) -> int:
-        return self._through
 
     def _wait_ends(self, recall: _Recall) -> float:
         return max(self._quiet_until, *recall.waiting.values(), 0.0)
@@ -226,12 +225,12 @@ class SpokeLease:
     def is_revoked(self, name: ObjectName) -> bool:
         return name in self._names
 
-    def revoked_in(self, page: PageSpan) -> bool:
-        return any(page.covers(name) for name in self._names)
+    def in_force(self, revocation_id: int) -> bool:
+        return revocation_id in self._revoked
 
-    def revoked_bucket(self) -> bool:
-        """Whether some bucket comes or goes, so that the list of buckets is not settled."""
-        return any(not name.key for name in self._names)
+    def revoked_of(self, covered: Callable[[ObjectName], bool]) -> bool:
+        """Whether a name that `covered` is true for is called back."""
+        return any(covered(name) for name in self._names)
 
     def acks(self) -> list[int]:
         """Revocations in force here: no read of their names is answered under the lease."""
@@ -241,14 +240,17 @@ class SpokeLease:
         """Give every lease up before it ends; until when the replica was current stays known."""
         self._held.clear()
 
-    def forget(self) -> None:
-        """Another epoch: leases and revocations of the old one say nothing about the new."""
+    def forget(self, *, current_until: float | None) -> None:
+        """Another replica: leases and revocations of the old one say nothing about it.
+
+        current_until: up to when the new one is surely current.
+        """
         self._held.clear()
         self._clearing.clear()
         self._revoked.clear()
         self._names.clear()
         self._ended.clear()
-        self._current_until = None
+        self._current_until = current_until
 
     def _drop(self, revocation_id: int) -> None:
         name = self._revoked.pop(revocation_id, None)

@@ -68,22 +68,50 @@ def supersedes(new: LogSequence, old: LogSequence | None) -> bool:
     return old is None or new > old
 
 
+@dataclass(frozen=True, slots=True)
+class Incarnation:
+    """One life of a hub, from start to stop. since: the log's last sequence when it began."""
+
+    id: str
+    since: LogSequence
+
+
+def shared_history(
+    lives: Sequence[Incarnation], incarnation: str, hub_sequence: LogSequence
+) -> LogSequence | None:
+    """How far the log as `incarnation` wrote it is this hub's log; None: it is not known.
+
+    A state restored from a copy has the epoch, and again the sequences, of changes that it does
+    not hold: only who wrote them tells them apart (as the leader epochs of Kafka, KIP-101).
+    """
+    for life, following in zip(lives, [*lives[1:], None], strict=True):
+        if life.id == incarnation:
+            return hub_sequence if following is None else following.since
+    return None
+
+
 def resume_refusal(
     *,
     replica_epoch: Epoch | None,
     applied: LogSequence,
     hub_epoch: Epoch,
-    hub_sequence: LogSequence,
+    shared: LogSequence | None,
     log_reaches: bool,
 ) -> str | None:
     """Why a feed after `applied` cannot be given and a snapshot is needed; None: go on.
 
-    hub_sequence: the last durable change. log_reaches: the log still holds `applied + 1`.
+    shared: the last change that the log and the replica's history have in common, None when
+    that is not known. log_reaches: the log still holds `applied + 1`.
     """
     if replica_epoch != hub_epoch:
         return f"epoch {replica_epoch or 'none'} at the spoke, {hub_epoch} at the hub"
-    if applied > hub_sequence:
-        return f"sequence {applied} at the spoke is ahead of {hub_sequence} at the hub"
+    if shared is None:
+        return f"sequence {applied} at the spoke comes from a life of the hub that its log forgot"
+    if applied > shared:
+        return (
+            f"sequence {applied} at the spoke is ahead of {shared}, the last that it shares with "
+            "the hub: was the hub's state restored from a copy?"
+        )
     if not log_reaches:
         return f"the log no longer reaches back to sequence {applied}"
     return None

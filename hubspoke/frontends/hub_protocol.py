@@ -35,7 +35,7 @@ AHEAD_BYTES_MAX = 256 << 20  # shared by all; one reads at least a piece (1 MiB)
 SEQUENCE_DIGITS_MAX = 18
 _OCTETS = [(b"content-type", b"application/octet-stream")]
 
-_M = TypeVar("_M", wire.FetchRequest, wire.CancelRequest, wire.LeaseRequest)
+_M = TypeVar("_M", wire.FetchRequest, wire.CancelRequest, wire.LeaseRequest, wire.ReadIndexRequest)
 
 
 class HubProtocolApp:
@@ -55,6 +55,7 @@ class HubProtocolApp:
             ("POST", "fetch"): self._fetch,
             ("POST", "cancel"): self._cancel,
             ("POST", "lease"): self._lease,
+            ("POST", "read-index"): self._read_index,
             ("GET", "snapshot"): self._snapshot,
             ("GET", "feed"): self._feed,
         }
@@ -125,10 +126,11 @@ class HubProtocolApp:
 
     async def _lease(self, _: Scope, receive: Receive, send: Send) -> None:
         request = await _message(receive, wire.LeaseRequest, LEASE_BODY_BYTES_MAX)
-        body = wire.encode(await self._hub.lease(request))
-        headers = [*_OCTETS, (b"content-length", str(len(body)).encode())]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        await _reply(send, await self._hub.lease(request))
+
+    async def _read_index(self, _: Scope, receive: Receive, send: Send) -> None:
+        request = await _message(receive, wire.ReadIndexRequest, LEASE_BODY_BYTES_MAX)
+        await _reply(send, self._hub.read_index(request))
 
     async def _snapshot(self, _: Scope, receive: Receive, send: Send) -> None:
         await _read_body(receive, 0)
@@ -149,11 +151,12 @@ class HubProtocolApp:
         await _read_body(receive, 0)
         query = parse_qs(scope["query_string"].decode("latin-1"))
         epoch, after = query.get("epoch", [""])[0], query.get("after", ["0"])[0]
+        incarnation = query.get("incarnation", [""])[0]
         if not (after.isascii() and after.isdigit() and len(after) <= SEQUENCE_DIGITS_MAX):
             raise InvalidRequest(f"feed: after={after[:40]!r}; expected a sequence number")
 
         async def packed() -> AsyncIterator[bytes]:
-            async for message in self._hub.feed(epoch, int(after)):
+            async for message in self._hub.feed(epoch, int(after), incarnation):
                 yield wire.pack_message(wire.encode(message))
 
         await _start(send)
@@ -205,6 +208,13 @@ async def _while_connected(receive: Receive, work: Coroutine[Any, Any, None]) ->
 async def _gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+async def _reply(send: Send, message: wire.Message) -> None:
+    body = wire.encode(message)
+    headers = [*_OCTETS, (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 async def _start(send: Send) -> None:

@@ -8,12 +8,12 @@ waits for a spoke, and nothing is sent that is not durable.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 from hubspoke import wire
 from hubspoke.core.hub import HubCore, Publish, Recall, Withdraw
 from hubspoke.core.ids import Epoch, LogSequence, ObjectName
-from hubspoke.core.namespace import resume_refusal
+from hubspoke.core.namespace import Incarnation, resume_refusal, shared_history
 from hubspoke.hub.tuning import HubTuning
 from hubspoke.ports import NamespaceStore
 
@@ -27,8 +27,16 @@ def revocations(under_way: tuple[tuple[int, ObjectName], ...]) -> list[wire.Revo
 class Feeds:
     """The ring of recent events, and the feeds and snapshots that are being told."""
 
-    def __init__(self, core: HubCore, namespace: NamespaceStore, tuning: HubTuning) -> None:
+    def __init__(
+        self,
+        core: HubCore,
+        namespace: NamespaceStore,
+        tuning: HubTuning,
+        lives: Sequence[Incarnation],
+    ) -> None:
+        """lives: of the log, oldest first; the last is this one."""
         self._core = core
+        self._lives = lives
         self._namespace = namespace
         self._tuning = tuning
         self._ring: deque[Told] = deque(maxlen=tuning.tail_entries_max)
@@ -57,14 +65,18 @@ class Feeds:
                 event.clear()
                 await event.wait()
 
-    async def feed(self, epoch: Epoch, after: LogSequence) -> AsyncIterator[wire.Message]:
+    async def feed(
+        self, epoch: Epoch, after: LogSequence, incarnation: str
+    ) -> AsyncIterator[wire.Message]:
+        """incarnation: of the replica's history; "" where the spoke does not know of them."""
         core, namespace = self._core, self._namespace
+        shared = shared_history(self._lives, incarnation or self._lives[-1].id, core.published)
         reached = namespace.changes_after(after, 1)
         refusal = resume_refusal(
             replica_epoch=epoch,
             applied=after,
             hub_epoch=core.epoch,
-            hub_sequence=core.published,
+            shared=shared,
             log_reaches=reached is not None,
         )
         if refusal is not None:
@@ -72,7 +84,12 @@ class Feeds:
             return
         buckets = namespace.buckets()
         yield wire.FeedStart(
-            core.epoch, core.published, wire.PROTOCOL_VERSION, buckets, self._tuning.region
+            core.epoch,
+            core.published,
+            wire.PROTOCOL_VERSION,
+            buckets,
+            self._tuning.region,
+            self._lives[-1].id,
         )
         at, position = int(after), -1  # -1: go on from the log
         with _Waiter(self._waiting) as event:
@@ -125,7 +142,7 @@ class Feeds:
         namespace, core = self._namespace, self._core
         start = core.published
         buckets = namespace.buckets()
-        yield wire.SnapshotStart(core.epoch, start, len(namespace), buckets)
+        yield wire.SnapshotStart(core.epoch, start, len(namespace), buckets, self._lives[-1].id)
         sent = 0
         for bucket in buckets:
             after = ""

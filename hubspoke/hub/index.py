@@ -7,13 +7,15 @@ the last word.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
+import msgspec
 import xxhash
 
 from hubspoke.core.hub import Settlement, differs, settlement
 from hubspoke.core.ids import Change, Epoch, LogSequence, ObjectEntry, ObjectName
-from hubspoke.core.namespace import bucket_name
+from hubspoke.core.namespace import Incarnation, bucket_name
 from hubspoke.errors import HubSpokeError, NoSuchUpload, StoreUnavailable
 from hubspoke.hub.tuning import HubTuning
 from hubspoke.ports import Intent, NamespaceRecord, NamespaceStore, ObjectStore, Staged
@@ -22,6 +24,8 @@ log = logging.getLogger(__name__)
 
 SETTLE_TRIES = 5
 PROGRESS_EACH = 50_000
+LIVES_FACT = "incarnations"
+LIVES_MAX = 256  # starts of the hub that a spoke may have slept through
 
 
 @dataclass(slots=True)
@@ -53,6 +57,17 @@ async def first_index(
             log.info("first index objects=%d", progress.objects)
     await namespace.adopt(epoch, LogSequence(progress.objects))
     log.info("first index complete objects=%d epoch=%s", progress.objects, epoch)
+
+
+async def begin_life(namespace: NamespaceStore, incarnation: str) -> list[Incarnation]:
+    """Note that from the present end of the log on this incarnation writes it; returns all that
+    are remembered, this one last. Replicas whose history is older take a snapshot."""
+    noted = msgspec.json.decode(namespace.fact(LIVES_FACT) or "[]", type=list[tuple[str, int]])
+    noted = [*noted, (incarnation, int(namespace.sequence))][-LIVES_MAX:]
+    # A log that cannot be written yet takes no change before this fact.
+    with suppress(StoreUnavailable):
+        await namespace.put_fact(LIVES_FACT, msgspec.json.encode(noted).decode())
+    return [Incarnation(id_, LogSequence(since)) for id_, since in noted]
 
 
 async def settle_intents(store: ObjectStore, namespace: NamespaceStore) -> int:

@@ -25,6 +25,7 @@ from hubspoke.hub.changes import Changes, Work
 from hubspoke.hub.feed import Feeds, revocations
 from hubspoke.hub.index import (
     IndexProgress,
+    begin_life,
     first_index,
     reconcile,
     settle_buckets,
@@ -52,11 +53,13 @@ class HubService(HubWrites):
         tuning: HubTuning,
         *,
         new_epoch: Callable[[], str] = lambda: secrets.token_hex(8),
+        new_incarnation: Callable[[], str] = lambda: secrets.token_hex(8),
     ) -> None:
         super().__init__(store, namespace)
         self._clock = clock
         self._tuning = tuning
         self._new_epoch = new_epoch
+        self._incarnation = new_incarnation()
         self._started_at = clock.now()
         self._reconciling: asyncio.Task[None] | None = None
         self._refreshing: dict[ObjectName, asyncio.Task[bool]] = {}
@@ -79,10 +82,12 @@ class HubService(HubWrites):
             former_term_s = lease.term_s
             epoch = Epoch(self._new_epoch())
             await first_index(self._store, namespace, epoch, self.progress)
+            lives = await begin_life(namespace, self._incarnation)
             self._tell_skipped()
         else:
             self._not_ready = "settling changes that a stop cut short"
             former_term_s = float(namespace.fact(LEASE_TERM_FACT) or 0.0)
+            lives = await begin_life(namespace, self._incarnation)
             await settle_intents(self._store, namespace)
             await settle_buckets(self._store, namespace)
         # Every intent is settled, so nothing that is staged belongs to anybody any more.
@@ -98,7 +103,7 @@ class HubService(HubWrites):
             first_change_id=self._clock.unix_ns() // 1000,
             config=self._tuning.core,
         )
-        self._feeds = Feeds(self._core, namespace, self._tuning)
+        self._feeds = Feeds(self._core, namespace, self._tuning, lives)
         self._changes = Changes(
             core=self._core,
             store=self._store,
@@ -347,14 +352,23 @@ class HubService(HubWrites):
         )
         reply = wire.LeaseReply(
             epoch, grant.term_s, required, revocations(grant.revocations), grant.reason,
-            grant.through,
+            grant.through, self._incarnation,
         )  # fmt: skip
         self._changes.execute(effects)
         return reply
 
-    def feed(self, epoch: str, after: int) -> AsyncIterator[wire.Message]:
+    def read_index(self, request: wire.ReadIndexRequest) -> wire.ReadIndexReply:
+        """Where the log is now; a spoke of another epoch sees so from the reply."""
+        self._serving("read_index")
+        sequence, standing = self._core.read_index()
+        return wire.ReadIndexReply(
+            self._core.epoch, sequence, revocations(standing.revocations), standing.through,
+            self._incarnation,
+        )  # fmt: skip
+
+    def feed(self, epoch: str, after: int, incarnation: str = "") -> AsyncIterator[wire.Message]:
         self._serving("feed")
-        return self._feeds.feed(Epoch(epoch), LogSequence(after))
+        return self._feeds.feed(Epoch(epoch), LogSequence(after), incarnation)
 
     def snapshot(self) -> AsyncIterator[wire.Message]:
         self._serving("snapshot")

@@ -1,7 +1,7 @@
 """The spoke's lease rounds: one each 500 ms, and one at once for an acknowledgement.
 
 Never: count a lease from the arrival of its reply, or take over a reply that belongs to another
-epoch than the replica.
+history than the replica.
 """
 
 import asyncio
@@ -12,11 +12,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from hubspoke import wire
-from hubspoke.core.ids import LogSequence, ObjectName
+from hubspoke.core.ids import LogSequence
 from hubspoke.core.leases import Grant, LeaseConfig, SpokeLease
 from hubspoke.core.policy import PartitionPolicy
-from hubspoke.errors import HubSpokeError, StoreUnavailable
+from hubspoke.errors import StoreUnavailable
 from hubspoke.ports import Clock, HubLink, NamespaceStore
+from hubspoke.spoke.hub_calls import HubCalls
+from hubspoke.spoke.replica import Replica, revoked_name
 
 log = logging.getLogger(__name__)
 
@@ -43,28 +45,29 @@ class LeaseRenewal:
     def __init__(
         self,
         link: HubLink,
+        calls: HubCalls,
         namespace: NamespaceStore,
+        replica: Replica,
         clock: Clock,
         lease: SpokeLease,
         spoke_id: str,
         tuning: FollowerTuning,
         *,
         heard: Callable[[int], None],
-        down: Callable[[str], None],
     ) -> None:
-        """heard: the hub answered and is at this sequence. down: it did not, and why."""
+        """heard: the hub answered and is at this sequence."""
         self._link = link
+        self._calls = calls
+        self._replica = replica
         self._namespace = namespace
         self._clock = clock
         self._lease = lease
         self._spoke_id = spoke_id
         self._tuning = tuning
         self._heard = heard
-        self._down = down
         self._kick = asyncio.Event()
         self._rounds: set[asyncio.Task[None]] = set()
         self._noted_current_at = -math.inf
-        self.rtt_s: float | None = None  # least round trip so far
 
     def kick(self) -> None:
         """Do a round now: a revocation wants acknowledging."""
@@ -103,27 +106,21 @@ class LeaseRenewal:
             log.error("lease round failed error=%r", error)
 
     async def _round(self) -> None:
-        epoch = self._namespace.epoch
+        calls, history = self._calls, self._replica.history()
         sent_at = self._clock.now()
         applied, acks = self._namespace.sequence, self._lease.acks()
-        request = wire.LeaseRequest(self._spoke_id, epoch or "", applied, acks, self.rtt_s or 0.0)
+        rtt_s = calls.rtt_s or 0.0
+        request = wire.LeaseRequest(self._spoke_id, history.epoch or "", applied, acks, rtt_s)
         # A reply that takes longer grants nothing, and its connection may be dead.
-        patience = self._tuning.lease.term_for(self.rtt_s or 0.0)
-        try:
-            async with asyncio.timeout(patience):
-                reply = await self._link.lease(request)
-        except TimeoutError:
-            self._down(f"no answer to a lease request in {patience:.1f} s")
-            return
-        except HubSpokeError as e:
-            self._down(str(e))
-            return
-        if self._namespace.trouble() is not None:
+        reply = await calls.ask(self._link.lease(request), self._tuning.lease.term_for(rtt_s))
+        if reply is None or self._namespace.trouble() is not None:
             return
         now = self._clock.now()
-        if self.rtt_s is None or now - sent_at < self.rtt_s:
-            self.rtt_s = now - sent_at
-        if epoch is None or reply.epoch != epoch or self._namespace.epoch != epoch:
+        if calls.rtt_s is None or now - sent_at < calls.rtt_s:
+            calls.rtt_s = now - sent_at
+        if history != self._replica.history() or not self._replica.continues(
+            reply.epoch, reply.incarnation
+        ):
             # Another life of the hub, or the replica was replaced meanwhile: the feed sorts it out.
             log.info("lease reply ignored hub_epoch=%s reason=%s", reply.epoch, reply.reason)
             return
@@ -150,7 +147,3 @@ class LeaseRenewal:
             self._noted_current_at = now
             with suppress(StoreUnavailable):  # the namespace has said so, and the follower waits
                 await self._namespace.put_fact(CURRENT_FACT, str(self._clock.unix_ns()))
-
-
-def revoked_name(r: wire.Revocation) -> ObjectName:
-    return ObjectName(r.bucket, r.key)

@@ -20,7 +20,7 @@ from hubspoke.core.ids import (
     ObjectEntry,
     ObjectName,
 )
-from hubspoke.core.namespace import Listed, PageSpan, bucket_name
+from hubspoke.core.namespace import Listed, PageSpan
 from hubspoke.core.spoke import SpokeConfig, SpokeCore
 from hubspoke.errors import (
     HubSpokeError,
@@ -204,14 +204,13 @@ class SpokeService:
     # -- names --------------------------------------------------------------------------------
 
     async def buckets(self) -> list[str]:
-        await self.follower.buckets_settled(self.clock.now() + self.tuning.read_deadline_s)
-        self.follower.admit(ObjectName("", ""))
+        await self.follower.buckets_admitted(self.clock.now() + self.tuning.read_deadline_s)
         return self.namespace.buckets()
 
     async def resolve(self, name: ObjectName) -> Resolved:
         """See ports.Reader."""
-        await self.follower.settled(name, self.clock.now() + self.tuning.read_deadline_s)
-        staleness = self.follower.admit(name)
+        deadline = self.clock.now() + self.tuning.read_deadline_s
+        staleness = await self.follower.admitted(name, deadline)
         record = self.namespace.get(name)
         if record is None:
             self.follower.absent(name)
@@ -223,18 +222,17 @@ class SpokeService:
     async def list_page(self, bucket: str, *, prefix: str, after: str, limit: int) -> list[Listed]:
         """See ports.Reader. A page under revocation waits until the change is applied."""
         deadline = self.clock.now() + self.tuning.read_deadline_s
+        span = PageSpan(bucket, prefix, after, after)  # nothing yet but the bucket
         while True:
-            await self.follower.settled(bucket_name(bucket), deadline)
-            staleness = self.follower.admit(ObjectName(bucket, prefix), below=True)
+            leased = await self.follower.page_admitted(span, deadline)
             if bucket not in self.namespace.buckets():
                 raise NoSuchBucket(f"{bucket}: no such bucket")
             page = self.namespace.listed(bucket, prefix=prefix, after=after, limit=limit)
             last = page[-1][0] if len(page) == limit else None
             span = PageSpan(bucket, prefix, after, last)
-            # Not whether the lease is valid by now: the page was read under the one of `admit`.
-            if staleness is not None or not self.follower.revoked(span):
+            # Not whether the lease is valid by now: the page was read under that of the admission.
+            if not leased or not self.follower.revoked(span):
                 return page
-            await self.follower.page_settled(span, deadline)
 
     def staleness_s(self) -> float | None:
         """See ports.Reader."""

@@ -169,19 +169,22 @@ def test_a_revoked_name_is_held_back_until_its_change_is_applied() -> None:
     assert lease.is_revoked(A)
     assert not lease.is_revoked(B)
     assert lease.acks() == [3]
-    assert lease.revoked_in(PageSpan("b", "", "", None))
-    assert not lease.revoked_in(PageSpan("b", "b", "", None))
+    assert lease.revoked_of(PageSpan("b", "", "", None).covers)
+    assert not lease.revoked_of(PageSpan("b", "b", "", None).covers)
     lease.ended([3])
     assert not lease.is_revoked(A)
     assert lease.acks() == []
 
 
-def test_a_revoked_bucket_holds_up_the_list_of_buckets() -> None:
+def test_a_revocation_is_in_force_until_it_ends() -> None:
     lease = SpokeLease(CONFIG)
     lease.revoke(3, A)
-    assert not lease.revoked_bucket()
     lease.revoke(4, bucket_name("new"))
-    assert lease.revoked_bucket()
+    assert lease.revoked_of(lambda name: not name.key)
+    assert (lease.in_force(3), lease.in_force(4), lease.in_force(5)) == (True, True, False)
+    lease.ended([4])
+    assert not lease.revoked_of(lambda name: not name.key)
+    assert (lease.in_force(3), lease.in_force(4)) == (True, False)
 
 
 def test_two_revocations_of_one_name_end_one_by_one() -> None:
@@ -217,12 +220,15 @@ def test_a_lost_end_is_found_out_by_the_next_reply_once_its_sequence_is_applied(
     assert sorted(lease.acks()) == [4, 9]
 
 
-def test_another_epoch_forgets_leases_and_revocations() -> None:
+def test_another_replica_forgets_leases_and_revocations() -> None:
     lease = spoke_after(Grant(2.0, ((1, A),), 1), sent=0.0, now=0.1)
-    lease.forget()
+    lease.forget(current_until=None)
     assert state(lease, 0.2) == "none"
     assert not lease.is_revoked(A)
     assert lease.current_until() is None
+    lease.forget(current_until=0.1)
+    assert state(lease, 0.2) == "expired"
+    assert lease.current_until() == 0.1
 
 
 def test_what_has_ended_is_not_remembered_for_ever() -> None:

@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubspoke.core.ids import Change, Epoch, LogSequence, ObjectName
-from hubspoke.core.namespace import PageSpan, accept, resume_refusal, supersedes
+from hubspoke.core.namespace import (
+    Incarnation,
+    PageSpan,
+    accept,
+    resume_refusal,
+    shared_history,
+    supersedes,
+)
 from hubspoke.core.policy import PartitionPolicy
 
 
@@ -55,15 +62,18 @@ def test_a_newer_record_is_never_replaced_by_an_older_one() -> None:
     assert not supersedes(LogSequence(2), LogSequence(3))
 
 
+LIVES = [Incarnation("one", LogSequence(0)), Incarnation("two", LogSequence(7))]
+
+
 def refusal(
-    *, replica: str | None = "e", applied: int = 5, hub: int = 9, reaches: bool = True
+    *, replica: str | None = "e", applied: int = 5, life: str = "two", reaches: bool = True
 ) -> str:
     return (
         resume_refusal(
             replica_epoch=Epoch(replica) if replica is not None else None,
             applied=LogSequence(applied),
             hub_epoch=Epoch("e"),
-            hub_sequence=LogSequence(hub),
+            shared=shared_history(LIVES, life, LogSequence(9)),
             log_reaches=reaches,
         )
         or ""
@@ -77,6 +87,12 @@ def test_a_feed_resumes_only_where_the_log_continues_the_replica() -> None:
     assert "epoch f at the spoke, e at the hub" in refusal(replica="f")
     assert "ahead of 9" in refusal(applied=10)
     assert "no longer reaches back to sequence 5" in refusal(reaches=False)
+
+
+def test_a_feed_resumes_only_on_a_history_that_the_log_shares() -> None:
+    assert refusal(life="one", applied=7) == ""
+    assert "ahead of 7, the last that it shares" in refusal(life="one", applied=8)
+    assert "a life of the hub that its log forgot" in refusal(life="restored away", applied=1)
 
 
 def test_a_page_speaks_for_what_it_shows_and_what_it_shows_to_be_absent() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import shutil
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -154,6 +155,42 @@ async def test_a_hub_with_a_new_state_is_another_epoch_and_resynced(
     assert await read(spoke) == entry.version
 
 
+@pytest.mark.parametrize("new", [0, 9], ids=["a shorter log", "a longer log"])
+async def test_a_hub_restored_from_a_copy_is_noticed_by_the_spokes_of_the_lost_changes(
+    hub: HubBench, tmp_path: Path, new: int
+) -> None:
+    """Epoch and sequences are the same, what they stand for is not."""
+    await hub.put("k", b"1")
+    await hub.stop()
+    shutil.copytree(hub.state, tmp_path / "copy")
+    await hub.start()
+    async with running_spoke(hub.url, tmp_path / "s") as spoke:
+        await spoke.fresh()
+        for i in range(4):
+            await hub.put(f"lost{i}", b"x")
+        await until(lambda: spoke.version("lost3") is not None, "the changes that get lost")
+        epoch = spoke.namespace.epoch
+    await hub.stop()
+    for i in range(4):
+        await hub.store.delete(ObjectName("bkt", f"lost{i}"))
+    hub.state = tmp_path / "copy"
+    await hub.start()
+    for i in range(new):
+        await hub.put(f"new{i}", b"x")
+    async with running_spoke(hub.url, tmp_path / "s") as spoke:
+        await spoke.fresh()
+        assert spoke.namespace.epoch == epoch
+        ours = {r.name: r.entry for r in spoke.namespace.scan("bkt", limit=999)}
+        theirs = {r.name: r.entry for r in hub.hub._namespace.scan("bkt", limit=999)}
+        assert ours == theirs
+        assert hub.hub.facts().requests["snapshot"] == 1
+        await hub.stop()
+        await until(lambda: spoke.follower.lease_state() == "expired", "lease lost")
+        await hub.start()
+        await spoke.fresh()
+        assert hub.hub.facts().requests.get("snapshot", 0) == 0
+
+
 async def test_a_spoke_the_log_has_passed_takes_a_snapshot(hub: HubBench, tmp_path: Path) -> None:
     await hub.stop()
     hub.log_entries_max = 5
@@ -178,8 +215,10 @@ class MeddlingLink(AiohttpHubLink):
     hold_changes: asyncio.Event | None = None
     hold_leases: asyncio.Event | None = None
 
-    async def feed(self, epoch: str, after: int) -> AsyncIterator[wire.Message]:
-        async for message in super().feed(epoch, after):
+    async def feed(
+        self, epoch: str, after: int, incarnation: str = ""
+    ) -> AsyncIterator[wire.Message]:
+        async for message in super().feed(epoch, after, incarnation):
             if isinstance(message, wire.FeedChanges) and message.entries:
                 if self.lose_next:
                     self.lose_next -= 1
@@ -261,11 +300,11 @@ async def test_a_read_of_a_revoked_name_waits_for_its_change(
     with pytest.raises(DeadlineExceeded, match="bkt/k: a change of it is under way"):
         await spoke.follower.settled(NAME, now(spoke) + 0.05)
     with pytest.raises(DeadlineExceeded, match="listing of bkt/"):
-        await spoke.follower.page_settled(PageSpan("bkt", "", "", None), now(spoke) + 0.05)
+        await spoke.follower.page_admitted(PageSpan("bkt", "", "", None), now(spoke) + 0.05)
     await spoke.follower.settled(ObjectName("bkt", "other"), now(spoke) + 0.05)
     reading = asyncio.create_task(read(spoke))
     page = asyncio.create_task(
-        spoke.follower.page_settled(PageSpan("bkt", "", "", None), now(spoke) + 5)
+        spoke.follower.page_admitted(PageSpan("bkt", "", "", None), now(spoke) + 5)
     )
     await asyncio.sleep(0)
     assert not reading.done()
