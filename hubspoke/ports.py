@@ -4,7 +4,7 @@ Every port has an adapter in adapters/memory.py, and one contract suite in tests
 all adapters pass. Methods that may block are `async`; the others answer at once from memory.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -137,9 +137,9 @@ class NamespaceStore(Protocol):
     What `apply` was given is visible to `get`, `scan` and `sequence` as soon as it was called;
     the await ends when it is durable. Keys are ordered by their UTF-8 bytes.
 
-    Filling: `reset(Epoch(""), 0)`, `load` ..., `adopt(epoch, sequence)`. Until `adopt` the epoch
-    is None, also after a restart: what is there is incomplete. A change with key "" stands for
-    its bucket and only moves the sequence.
+    Filling: `begin_load`, `load` ..., `adopt`. What was there stays as it is until `adopt` puts
+    the loaded names in its place, all at once, also across a kill; the epoch is None until the
+    first one. A change with key "" stands for its bucket and only moves the sequence.
 
     Errors: StoreUnavailable when it cannot be written. What was given before that was known stays
     visible and is written as soon as it can be; more is refused, save `drop_intent` and kept logs.
@@ -163,17 +163,21 @@ class NamespaceStore(Protocol):
     def buckets(self) -> list[str]: ...
     def changes_after(self, sequence: LogSequence, limit: int) -> list[Change] | None:
         """The log after `sequence`; None if it no longer reaches back that far."""
-        ...
 
     async def apply(self, changes: Sequence[Change]) -> None: ...
     async def set_buckets(self, buckets: Sequence[str]) -> None: ...
-    async def reset(self, epoch: Epoch, sequence: LogSequence) -> None: ...  # empty, new epoch
+    async def begin_load(self) -> None: ...  # what an unfinished filling left is dropped
     async def load(self, records: Sequence[NamespaceRecord]) -> None:
-        """Take over a batch of a snapshot; a record never replaces a newer one. Visible when
-        it returns."""
-        ...
+        """Add a batch beside what is there; a record never replaces a newer one."""
 
-    async def adopt(self, epoch: Epoch, sequence: LogSequence) -> None: ...  # filling is done
+    async def adopt(
+        self,
+        epoch: Epoch,
+        sequence: LogSequence,
+        *,
+        buckets: Sequence[str],
+        facts: Mapping[str, str] = ...,
+    ) -> None: ...  # every `load` has returned; the log is empty afterwards
     def fact(self, key: str) -> str | None: ...  # small things that must survive a restart
     async def put_fact(self, key: str, value: str) -> None: ...
     async def put_intent(self, intent: Intent) -> None: ...
@@ -228,32 +232,26 @@ class BlockStore(Protocol):
     def read(self, number: int, offset: int, length: int) -> bytes: ...
     def read_now(self, number: int, offset: int, length: int) -> bytes | None:
         """The bytes if no disk has to be waited for, else None."""
-        ...
 
     def lend_now(self, number: int, offset: int, length: int) -> FileSpan | None:
         """The same without reading them; None too if they are not in a file."""
-        ...
 
     def punch(self, number: int, offset: int, length: int) -> None: ...
     def drop(self, number: int) -> None: ...
     def compact(self) -> None:
         """Make the index shorter if it has grown; takes long, and others go on meanwhile."""
-        ...
 
     def stored(self, place: int, limit: int) -> tuple[list[tuple[int, int, int, int]], int]:
         """Frames written at some time, for the scrub: (object, first page, pages, digest), at
         most about `limit` of them from a place on (0: the beginning); and the next place, 0
         after the last. Dropped ones may be among them."""
-        ...
 
     def read_through(self, number: int, offset: int, length: int) -> bytes:
         """`read` that leaves the page cache as it was."""
-        ...
 
     def room(self) -> int | None:
         """Bytes that the disk can take before it has less free than it should; negative if it
         has less. None if it cannot be told."""
-        ...
 
     @property
     def written_bytes(self) -> int: ...
@@ -288,7 +286,6 @@ class HubLink(Protocol):
     ) -> None:
         """Send one request; on_frame(header, data) for each data frame, its digest not yet
         checked; on_range(range, error) when a range has ended. Raises if the stream breaks."""
-        ...
 
     async def lease(self, request: wire.LeaseRequest) -> wire.LeaseReply: ...
     async def read_index(self, request: wire.ReadIndexRequest) -> wire.ReadIndexReply: ...
@@ -338,12 +335,10 @@ class Reader(Protocol):
     async def buckets(self) -> list[str]: ...
     async def resolve(self, name: ObjectName) -> Resolved:
         """Raises NoSuchBucket, NoSuchKey, HubUnavailable, DeadlineExceeded."""
-        ...
 
     async def read(self, resolved: Resolved, offset: int, length: int, client: str) -> ReadResult:
         """Bytes of exactly `resolved.entry.version`; length may be 0. client: who reads, e.g.
         "127.0.0.1:50312", so that accesses of one connection can be told apart."""
-        ...
 
     async def list_page(
         self, bucket: str, *, prefix: str, after: str, limit: int
@@ -351,7 +346,6 @@ class Reader(Protocol):
     def staleness_s(self) -> float | None:
         """How old what `list_page` or `buckets` has just returned may be, or a NoSuchKey or
         NoSuchBucket just raised; None: it is current. Ask before anything is awaited."""
-        ...
 
 
 class DirectReader(Protocol):
@@ -362,7 +356,6 @@ class DirectReader(Protocol):
         self, resolved: Resolved, offset: int, length: int, client: str
     ) -> bytes | FileSpan | None:
         """A hit that waits for no disk; length > 0."""
-        ...
 
 
 class Writer(Protocol):
@@ -378,7 +371,6 @@ class Writer(Protocol):
         if_none_match: bool = False,
     ) -> ObjectEntry:
         """chunks may raise (BadDigest, InvalidRequest): then nothing has changed."""
-        ...
 
     async def copy(
         self, source: Resolved, name: ObjectName, headers: dict[str, str]

@@ -13,7 +13,8 @@ from hubspoke.core.ids import Epoch
 from hubspoke.errors import FormatError, StoreUnavailable
 from hubspoke.ports import Intent
 
-FORMAT = 1
+FORMAT = 2
+_UPGRADED = b"1"  # had one pair of name tables, which is the first of two now
 
 
 class WrongKind(FormatError):
@@ -59,6 +60,7 @@ class State:
     """What is kept in memory. epoch: None when filling it was cut short."""
 
     epoch: Epoch | None
+    live: int
     sequence: int
     count: int
     buckets: list[str]
@@ -76,14 +78,17 @@ def load_state(txn: Txn, meta: Any, intents: Any, path: Path, keep_log: bool) ->
     if found is None:
         txn.put(b"format", str(FORMAT).encode(), db=meta)
         txn.put(b"kind", kind, db=meta)
+    elif found == _UPGRADED:
+        txn.put(b"format", str(FORMAT).encode(), db=meta)
     elif found != str(FORMAT).encode():
         raise FormatError(f"namespace in {path}: format {found!r}, this version knows {FORMAT}")
-    elif txn.get(b"kind", db=meta) != kind:
+    if txn.get(b"kind", db=meta) != kind:
         other = (txn.get(b"kind", default=b"?", db=meta) or b"").decode()
         raise WrongKind(f"{path} holds the state of a {other}, not of a {kind.decode()}")
     epoch = txn.get(b"epoch", default=b"", db=meta)
     return State(
         epoch=Epoch(epoch.decode()) if epoch else None,
+        live=int(txn.get(b"live", default=b"0", db=meta)),
         sequence=int(txn.get(b"sequence", default=b"0", db=meta)),
         count=int(txn.get(b"count", default=b"0", db=meta)),
         buckets=unpack_buckets(txn.get(b"buckets", default=b"\x90", db=meta)),

@@ -9,8 +9,9 @@ Every change goes to an overlay in memory first, where `get` and `scan` find it 
 overlay is dropped as commits catch up. A read opens a transaction, finishes, closes it, and
 never awaits in between. Never: commit on the event loop.
 
-    meta    format, kind, epoch, sequence, count, buckets, fact:*
-    names, deep   see lmdb_tree
+    meta    format, kind, epoch, sequence, count, buckets, live, loaded, fact:*
+    names, deep, names.1, deep.1   see lmdb_tree. One pair is live, as meta says; the other is
+            filled beside it, and exchanged for it in one commit
     log     sequence (8 bytes, big-endian) -> change
     intents id (8 bytes) -> intent
 """
@@ -19,28 +20,28 @@ import asyncio
 import logging
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 
 import lmdb
 
 from hubspoke.adapters.lmdb_env import WrongKind, free_name, load_state, of_disk, open_env
+from hubspoke.adapters.lmdb_log import LOG_BYTES_MAX, LOG_ENTRIES_MAX, entries_after, trim
 from hubspoke.adapters.lmdb_records import (
     LISTED,
     RECORDS,
     Shape,
+    add_newest,
     merge_page,
     number_key,
     overlaid,
     pack_buckets,
     pack_change,
     pack_intent,
-    pack_record,
     pack_state,
-    record_sequence,
-    unpack_change,
     unpack_record,
 )
 from hubspoke.adapters.lmdb_tree import NameTree, Txn, encode_name, next_name
@@ -55,9 +56,6 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 MAP_BYTES = 1 << 30  # sparse: costs address space only, and grows by doubling
-# One change is about 200 bytes in the log: a million is 200 MB, and at 100 changes a second
-# covers a spoke that was away for nearly three hours.
-LOG_ENTRIES_MAX = 1_000_000
 
 
 class LmdbNamespace:
@@ -71,6 +69,7 @@ class LmdbNamespace:
         *,
         keep_log: bool,
         log_entries_max: int = LOG_ENTRIES_MAX,
+        log_bytes_max: int = LOG_BYTES_MAX,
         map_bytes: int = MAP_BYTES,
     ) -> "LmdbNamespace":
         """keep_log: True at the hub, False at a spoke.
@@ -80,19 +79,21 @@ class LmdbNamespace:
         """
         path = Path(path)
         try:
-            return cls(path, keep_log, log_entries_max, map_bytes)
+            return cls(path, keep_log, log_entries_max, log_bytes_max, map_bytes)
         except FormatError as e:
             if keep_log or isinstance(e, WrongKind):
                 raise
             aside = free_name(path)
             log.warning("replica set aside path=%s to=%s reason=%s", path, aside, e)
             os.rename(path, aside)
-            return cls(path, keep_log, log_entries_max, map_bytes)
+            return cls(path, keep_log, log_entries_max, log_bytes_max, map_bytes)
 
-    def __init__(self, path: Path, keep_log: bool, log_entries_max: int, map_bytes: int) -> None:
+    def __init__(
+        self, path: Path, keep_log: bool, log_entries_max: int, log_bytes_max: int, map_bytes: int
+    ) -> None:
         self._path = path
         self._keep_log = keep_log
-        self._log_entries_max = log_entries_max
+        self._log_entries_max, self._log_bytes_max = log_entries_max, log_bytes_max
         self._map_bytes = map_bytes
         self._env = open_env(path, keep_log, map_bytes)
         try:
@@ -110,7 +111,7 @@ class LmdbNamespace:
         self._overlay: dict[bytes, tuple[int, NamespaceRecord | None]] = {}
         self._overlay_order: deque[tuple[int, bytes]] = deque()
         self._tail: deque[tuple[int, Change]] = deque()  # changes that are not committed yet
-        self._emptied_by = 0  # number of a reset that is not committed yet: the base is hidden
+        self._adopted_by = 0  # number of an `adopt` that is not committed yet: hides the old log
         self._writer = LmdbWriter(
             self._env,
             finish=self._finish_group,
@@ -123,7 +124,7 @@ class LmdbNamespace:
         self._meta = self._env.open_db(b"meta")
         self._log = self._env.open_db(b"log")
         self._intents = self._env.open_db(b"intents")
-        self._tree = NameTree(self._env, self._meta)
+        self._trees = [NameTree(self._env, self._meta, suffix) for suffix in (b"", b".1")]
 
     def _reopen(self) -> lmdb.Environment:
         """In the writer's thread, with `remap` held. Raises FormatError, StoreUnavailable."""
@@ -142,6 +143,7 @@ class LmdbNamespace:
         with self._env.begin(write=True) as txn:
             kept = load_state(txn, self._meta, self._intents, self._path, self._keep_log)
         self._epoch, self._sequence = kept.epoch, kept.sequence
+        self._live = kept.live
         self._count, self._buckets = kept.count, kept.buckets
         self._intent_map, self._facts = kept.intents, kept.facts
 
@@ -173,10 +175,8 @@ class LmdbNamespace:
         held = self._overlay.get(full)
         if held is not None:
             return held[1]
-        if self._emptied_by:
-            return None
         with self._reading() as txn:
-            value = self._tree.get(txn, full)
+            value = self._trees[self._live].get(txn, full)
         return None if value is None else unpack_record(name, value)
 
     def scan(
@@ -192,10 +192,8 @@ class LmdbNamespace:
         start = encode_name(ObjectName(bucket, prefix))
         low = max(start, next_name(ObjectName(bucket, after))) if after else start
         fresh = overlaid(self._overlay, low, start)
-        if self._emptied_by:
-            return merge_page(iter(()), fresh, limit, shape)
         with self._reading() as txn:
-            return merge_page(self._tree.walk(txn, low, start), fresh, limit, shape)
+            return merge_page(self._trees[self._live].walk(txn, low, start), fresh, limit, shape)
 
     def changes_after(self, sequence: LogSequence, limit: int) -> list[Change] | None:
         if sequence >= self._sequence:
@@ -203,12 +201,9 @@ class LmdbNamespace:
         if not self._keep_log:
             return None
         changes: list[Change] = []
-        if not self._emptied_by:
+        if not self._adopted_by:
             with self._reading() as txn:
-                cursor = txn.cursor(self._log)
-                if cursor.set_range(number_key(sequence + 1)):
-                    for _, value in zip(range(limit), cursor.iternext(keys=False), strict=False):
-                        changes.append(unpack_change(value))
+                changes = entries_after(txn, self._log, sequence, limit)
         at = changes[-1].sequence if changes else sequence
         for _, change in self._tail:
             if change.sequence > at and len(changes) < limit:
@@ -232,20 +227,22 @@ class LmdbNamespace:
             [(number_key(c.sequence), pack_change(c)) for c in changes] if self._keep_log else []
         )
 
+        live = self._live
+
         def write(txn: Txn) -> None:
             if int(txn.get(b"sequence", default=b"0", db=self._meta)) >= at:
                 return  # repeated, and the first time came about all the same
-            gained = 0
+            gained, tree = 0, self._trees[live]
             for full, value in packed:
                 if value is None:
-                    gained -= self._tree.delete(txn, full)
-                elif self._tree.put(txn, full, value, overwrite=False):
+                    gained -= tree.delete(txn, full)
+                elif tree.put(txn, full, value, overwrite=False):
                     gained += 1
                 else:
-                    self._tree.put(txn, full, value)
+                    tree.put(txn, full, value)
             for key, value in logged:
                 txn.put(key, value, append=True, db=self._log)
-            self._bump(txn, gained)
+            self._bump(txn, b"count", gained)
             txn.put(b"sequence", str(at).encode(), db=self._meta)
 
         # The hub's store is ahead of its log already: the log must take it.
@@ -259,50 +256,56 @@ class LmdbNamespace:
             self._tail.extend((number, c) for c in changes)
         await done
 
-    async def load(self, records: Sequence[NamespaceRecord]) -> None:
+    async def begin_load(self) -> None:
+        side = 1 - self._live
+
         def write(txn: Txn) -> None:
-            gained = 0
-            for record in records:
-                full = encode_name(record.name)
-                value = pack_record(record.entry, record.sequence)
-                if self._tree.put(txn, full, value, overwrite=False):
-                    gained += 1
-                    continue
-                held = self._tree.get(txn, full)
-                if held is None or supersedes(record.sequence, record_sequence(held)):
-                    self._tree.put(txn, full, value)
-            self._bump(txn, gained)
+            self._trees[side].clear(txn)
+            txn.put(b"loaded", b"0", db=self._meta)
 
         await self._submit(write)
 
-    async def reset(self, epoch: Epoch, sequence: LogSequence) -> None:
+    async def load(self, records: Sequence[NamespaceRecord]) -> None:
+        side = 1 - self._live
+
         def write(txn: Txn) -> None:
-            self._tree.clear(txn)
+            self._bump(txn, b"loaded", add_newest(txn, self._trees[side], records))
+
+        await self._submit(write)
+
+    async def adopt(
+        self,
+        epoch: Epoch,
+        sequence: LogSequence,
+        *,
+        buckets: Sequence[str],
+        facts: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        assert epoch, sequence
+        old, new = self._live, 1 - self._live
+        meta = {b"epoch": epoch.encode(), b"sequence": str(sequence).encode()}
+        meta |= {b"live": str(new).encode(), b"buckets": pack_buckets(sorted(buckets))}
+        meta |= {b"fact:" + k.encode(): v.encode() for k, v in facts.items()}
+
+        def write(txn: Txn) -> None:
+            if txn.get(b"live", default=b"0", db=self._meta) == meta[b"live"]:
+                return  # repeated, and the first time came about all the same
             txn.drop(self._log, delete=False)
-            txn.put(b"count", b"0", db=self._meta)
-            txn.put(b"buckets", b"\x90", db=self._meta)
-            txn.put(b"epoch", epoch.encode(), db=self._meta)
-            txn.put(b"sequence", str(sequence).encode(), db=self._meta)
+            # Whole, and not in slices: LMDB gives up a table's pages without reading its leaves.
+            self._trees[old].clear(txn)
+            loaded = txn.get(b"loaded", default=b"0", db=self._meta)
+            for key, value in (meta | {b"count": loaded}).items():
+                txn.put(key, value, db=self._meta)
 
         number, done = self._writer.submit(write)
         self._overlay.clear()
         self._overlay_order.clear()
         self._tail.clear()
-        self._emptied_by = number
-        self._epoch = epoch or None
-        self._sequence = int(sequence)
-        self._buckets = []
-        await done
-
-    async def adopt(self, epoch: Epoch, sequence: LogSequence) -> None:
-        assert epoch and sequence >= self._sequence, (epoch, sequence, self._sequence)
-
-        def write(txn: Txn) -> None:
-            txn.put(b"epoch", epoch.encode(), db=self._meta)
-            txn.put(b"sequence", str(sequence).encode(), db=self._meta)
-
-        done = self._submit(write)
+        self._adopted_by = number
+        self._live = new
         self._epoch, self._sequence = epoch, int(sequence)
+        self._buckets = sorted(buckets)
+        self._facts |= facts
         await done
 
     async def set_buckets(self, buckets: Sequence[str]) -> None:
@@ -372,17 +375,12 @@ class LmdbNamespace:
         held = self.get(change.name)
         return supersedes(change.sequence, held.sequence if held is not None else None)
 
-    def _bump(self, txn: Txn, gained: int) -> None:
-        count = int(txn.get(b"count", default=b"0", db=self._meta)) + gained
-        txn.put(b"count", str(count).encode(), db=self._meta)
+    def _bump(self, txn: Txn, counter: bytes, gained: int) -> None:
+        count = int(txn.get(counter, default=b"0", db=self._meta)) + gained
+        txn.put(counter, str(count).encode(), db=self._meta)
 
     def _finish_group(self, txn: Txn) -> None:
-        """Retention: drop log entries beyond the bound, oldest first."""
-        excess = txn.stat(self._log)["entries"] - self._log_entries_max
-        cursor = txn.cursor(self._log)
-        while excess > 0 and cursor.first():
-            cursor.delete()
-            excess -= 1
+        trim(txn, self._log, self._log_entries_max, self._log_bytes_max)
 
     def _committed(self, number: int) -> None:
         while self._overlay_order and self._overlay_order[0][0] <= number:
@@ -392,7 +390,7 @@ class LmdbNamespace:
                 del self._overlay[full]
         while self._tail and self._tail[0][0] <= number:
             self._tail.popleft()
-        if self._emptied_by <= number:
-            self._emptied_by = 0
+        if self._adopted_by <= number:
+            self._adopted_by = 0
         with self._writer.remap, self._env.begin() as txn:
             self._count = int(txn.get(b"count", default=b"0", db=self._meta))

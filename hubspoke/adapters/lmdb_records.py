@@ -4,7 +4,7 @@ Golden in the sense of the format number in lmdb_namespace: a change that old by
 under needs a new number there.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Generic, TypeVar
@@ -12,9 +12,9 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from hubspoke import wire
-from hubspoke.adapters.lmdb_tree import decode_name
+from hubspoke.adapters.lmdb_tree import NameTree, Txn, decode_name, encode_name
 from hubspoke.core.ids import Change, LogSequence, ObjectEntry, ObjectName, Version
-from hubspoke.core.namespace import Listed, NamespaceRecord
+from hubspoke.core.namespace import Listed, NamespaceRecord, supersedes
 from hubspoke.ports import Intent, Staged
 
 T = TypeVar("T")
@@ -123,6 +123,21 @@ def unpack_intent(key: bytes, value: bytes) -> Intent:
 
 def record_sequence(value: bytes) -> LogSequence:
     return LogSequence(_decode_stored(value).sequence)
+
+
+def add_newest(txn: Txn, tree: NameTree, records: Sequence[NamespaceRecord]) -> int:
+    """Add records where the tree has none as new. Returns how many names it gained."""
+    gained = 0
+    for record in records:
+        full = encode_name(record.name)
+        value = pack_record(record.entry, record.sequence)
+        if tree.put(txn, full, value, overwrite=False):
+            gained += 1
+            continue
+        held = tree.get(txn, full)
+        if held is None or supersedes(record.sequence, record_sequence(held)):
+            tree.put(txn, full, value)
+    return gained
 
 
 def pack_change(change: Change) -> bytes:

@@ -46,11 +46,11 @@ def next_name(name: ObjectName) -> bytes:
 
 
 class NameTree:
-    """name -> value. `meta` lends one key for the counter of nodes."""
+    """name -> value. `meta` lends one key for the counter of nodes. suffix: of the tables."""
 
-    def __init__(self, env: lmdb.Environment, meta: "lmdb._Database") -> None:
-        self._names = env.open_db(b"names")
-        self._deep = env.open_db(b"deep")
+    def __init__(self, env: lmdb.Environment, meta: "lmdb._Database", suffix: bytes) -> None:
+        self._names = env.open_db(b"names" + suffix)
+        self._deep = env.open_db(b"deep" + suffix)
         self._meta = meta
 
     def get(self, txn: Txn, full: bytes) -> bytes | None:

@@ -4,7 +4,8 @@ Durable for as long as the object lives; `close` keeps everything, so a test can
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from hubspoke.core.ids import Change, Epoch, LogSequence, ObjectName
 from hubspoke.core.namespace import Listed, supersedes
@@ -21,6 +22,7 @@ class MemoryNamespace:
         self._sequence = 0
         self._records: dict[ObjectName, NamespaceRecord] = {}
         self._keys: dict[str, list[str]] = {}  # by bucket, sorted
+        self._loaded: dict[ObjectName, NamespaceRecord] = {}  # beside, until `adopt`
         self._log: list[Change] = []
         self._buckets: list[str] = []
         self._intents: dict[int, Intent] = {}
@@ -85,22 +87,32 @@ class MemoryNamespace:
                 self._log.append(change)
         del self._log[: max(0, len(self._log) - self._log_entries_max)]
 
+    async def begin_load(self) -> None:
+        self._loaded = {}
+
     async def load(self, records: Sequence[NamespaceRecord]) -> None:
         for record in records:
-            held = self._records.get(record.name)
+            held = self._loaded.get(record.name)
             if supersedes(record.sequence, held.sequence if held else None):
-                self._put(Change(record.sequence, record.name, record.entry))
+                self._loaded[record.name] = record
 
-    async def reset(self, epoch: Epoch, sequence: LogSequence) -> None:
-        self._epoch, self._sequence = epoch or None, int(sequence)
-        self._records.clear()
-        self._keys.clear()
-        self._log.clear()
-        self._buckets = []
-
-    async def adopt(self, epoch: Epoch, sequence: LogSequence) -> None:
-        assert epoch and sequence >= self._sequence, (epoch, sequence, self._sequence)
+    async def adopt(
+        self,
+        epoch: Epoch,
+        sequence: LogSequence,
+        *,
+        buckets: Sequence[str],
+        facts: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        assert epoch, sequence
         self._epoch, self._sequence = epoch, int(sequence)
+        self._records, self._loaded = self._loaded, {}
+        self._keys = {}
+        for name in sorted(self._records):
+            self._keys.setdefault(name.bucket, []).append(name.key)
+        self._log.clear()
+        self._buckets = sorted(buckets)
+        self._facts |= facts
 
     async def set_buckets(self, buckets: Sequence[str]) -> None:
         self._buckets = sorted(buckets)

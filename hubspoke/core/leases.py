@@ -240,17 +240,18 @@ class SpokeLease:
         """Give every lease up before it ends; until when the replica was current stays known."""
         self._held.clear()
 
-    def forget(self, *, current_until: float | None) -> None:
-        """Another replica: leases and revocations of the old one say nothing about it.
-
-        current_until: up to when the new one is surely current.
-        """
+    def forget(self) -> None:
+        """Another replica: leases and revocations of the old one say nothing about it."""
         self._held.clear()
         self._clearing.clear()
         self._revoked.clear()
         self._names.clear()
         self._ended.clear()
-        self._current_until = current_until
+        self._current_until = None
+
+    def was_current(self, at: float) -> None:
+        """The replica is one that the hub gave, and the hub was asked for it at that moment."""
+        self._current_until = max(at, self._current_until or at)
 
     def _drop(self, revocation_id: int) -> None:
         name = self._revoked.pop(revocation_id, None)

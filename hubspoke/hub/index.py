@@ -43,8 +43,8 @@ async def first_index(
     """Fill an empty namespace from the store. An unfinished one has no epoch and begins anew."""
     progress.state = "indexing"
     log.info("first index started")
-    await namespace.reset(Epoch(""), LogSequence(0))
-    await namespace.set_buckets(await store.buckets())
+    await namespace.begin_load()
+    buckets = await store.buckets()
     async for batch in store.scan():
         records = [
             NamespaceRecord(name, entry, LogSequence(progress.objects + i))
@@ -55,7 +55,7 @@ async def first_index(
         await namespace.load(records)
         if progress.objects // PROGRESS_EACH > before:
             log.info("first index objects=%d", progress.objects)
-    await namespace.adopt(epoch, LogSequence(progress.objects))
+    await namespace.adopt(epoch, LogSequence(progress.objects), buckets=buckets)
     log.info("first index complete objects=%d epoch=%s", progress.objects, epoch)
 
 

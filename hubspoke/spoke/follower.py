@@ -48,7 +48,7 @@ class Follower(Admission):
         self._rng = rng or random.Random()
         self._renewal = LeaseRenewal(
             link, self._calls, namespace, self._replica, clock, self._lease, spoke_id,
-            self._tuning, heard=self._heard,
+            self._tuning, wanted=self._may_hold_lease, heard=self._heard,
         )  # fmt: skip
         self._tasks: list[asyncio.Task[None]] = []
         self._hub_region = ""
@@ -102,6 +102,11 @@ class Follower(Admission):
                 await asyncio.sleep(pause * self._rng.uniform(0.5, 1.0))
                 pause = min(pause * 2, self._tuning.backoff_max_s)
 
+    def _may_hold_lease(self) -> bool:
+        """A replica that falls behind must not hold one: every change at the hub waits for it."""
+        known = self._namespace.epoch is not None and not self._resync
+        return known and self._namespace.trouble() is None
+
     async def _replica_writable(self) -> None:
         """Wait until the replica can be written, without a lease that it could not live up to."""
         if (why := self._namespace.trouble()) is None:
@@ -116,7 +121,9 @@ class Follower(Admission):
         log.info("following goes on sequence=%d", self.sequence)
 
     async def _load_snapshot(self) -> None:
+        """Load beside what is there, which goes on being answered with its age where it may be."""
         start: wire.SnapshotStart | None = None
+        asked_at = self._clock.now()
         async for message in self._link.snapshot():
             match message:
                 case wire.SnapshotStart():
@@ -129,6 +136,8 @@ class Follower(Admission):
                     self._loading = (loaded + len(records), of)
                 case wire.SnapshotEnd() if start is not None:
                     await self._end_loading(start, message)
+                    self._lease.was_current(asked_at)
+                    self._renewal.kick()
                     return
                 case _:
                     raise FormatError(f"{type(message).__name__} in a snapshot")
@@ -138,20 +147,21 @@ class Follower(Admission):
         log.info("snapshot started epoch=%s entries=%d", start.epoch, start.entries)
         self._loading = (0, start.entries)
         self._hub_sequence = None  # another epoch may be at a lower one
-        self._lease.forget(current_until=None)
-        await self._namespace.reset(Epoch(""), LogSequence(0))
-        await self._namespace.set_buckets(start.buckets)
-        self._on_reset()
+        await self._namespace.begin_load()
         self._heard(start.sequence)
 
     async def _end_loading(self, start: wire.SnapshotStart, end: wire.SnapshotEnd) -> None:
         loaded, _ = self._loading or (0, 0)
         if end.entries != loaded:
             raise FormatError(f"snapshot of {end.entries} entries, {loaded} arrived")
-        await self._namespace.put_fact(CONSISTENT_FACT, str(end.sequence))
-        await self._namespace.put_fact(INCARNATION_FACT, start.incarnation)
-        self._replica.replaced()
-        await self._namespace.adopt(Epoch(start.epoch), LogSequence(start.sequence))
+        self._lease.forget()
+        await self._namespace.adopt(
+            Epoch(start.epoch),
+            LogSequence(start.sequence),
+            buckets=start.buckets,
+            facts={CONSISTENT_FACT: str(end.sequence), INCARNATION_FACT: start.incarnation},
+        )
+        self._on_reset()
         self._loading = None
         self._resync = False
         log.info("snapshot complete entries=%d sequence=%d", loaded, start.sequence)
@@ -161,8 +171,7 @@ class Follower(Admission):
         match message:
             case wire.FeedStart():
                 if message.epoch != self._namespace.epoch:
-                    self._resync = True
-                    return
+                    return self._need_snapshot(f"feed of epoch {message.epoch}")
                 if message.buckets != self._namespace.buckets():
                     await self._namespace.set_buckets(message.buckets)
                 if message.incarnation != self._replica.history().incarnation:
@@ -181,10 +190,15 @@ class Follower(Admission):
             case wire.FeedHeartbeat():
                 self._heard(message.sequence)
             case wire.FeedResync():
-                log.warning("snapshot needed reason=%s", message.reason)
-                self._resync = True
+                self._need_snapshot(message.reason)
             case _:
                 raise FormatError(f"{type(message).__name__} in the feed")
+
+    def _need_snapshot(self, reason: str) -> None:
+        """The replica does not follow any more: no lease covers it from here on."""
+        log.warning("snapshot needed reason=%s", reason)
+        self._resync = True
+        self._lease.lose()
 
     async def _take_changes(self, message: wire.FeedChanges) -> None:
         accepted = accept(self.sequence, [wire.from_wire(entry) for entry in message.entries])

@@ -53,9 +53,11 @@ class LeaseRenewal:
         spoke_id: str,
         tuning: FollowerTuning,
         *,
+        wanted: Callable[[], bool],
         heard: Callable[[int], None],
     ) -> None:
-        """heard: the hub answered and is at this sequence."""
+        """wanted: whether to ask for a lease now. heard: the hub answered and is at this
+        sequence."""
         self._link = link
         self._calls = calls
         self._replica = replica
@@ -64,6 +66,7 @@ class LeaseRenewal:
         self._lease = lease
         self._spoke_id = spoke_id
         self._tuning = tuning
+        self._wanted = wanted
         self._heard = heard
         self._kick = asyncio.Event()
         self._rounds: set[asyncio.Task[None]] = set()
@@ -88,9 +91,7 @@ class LeaseRenewal:
                 await asyncio.wait(self._rounds, return_when=asyncio.FIRST_COMPLETED)
                 continue
             self._kick.clear()
-            # A replica that cannot be written falls behind: it must not hold a lease, for which
-            # every change at the hub would wait.
-            if self._namespace.epoch is not None and self._namespace.trouble() is None:
+            if self._wanted():
                 task = asyncio.create_task(self._round())
                 self._rounds.add(task)
                 task.add_done_callback(self._round_ended)

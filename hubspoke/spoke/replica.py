@@ -15,12 +15,14 @@ INCARNATION_FACT = "incarnation"  # of the hub whose log the replica continues
 class Replica:
     def __init__(self, namespace: NamespaceStore) -> None:
         self._namespace = namespace
-        self.consistent_at = LogSequence(0)
-        self.replaced()
+        self._consistent: tuple[str | None, LogSequence] = (None, LogSequence(0))
 
-    def replaced(self) -> None:
-        """The namespace has been exchanged for a loaded one."""
-        self.consistent_at = LogSequence(int(self._namespace.fact(CONSISTENT_FACT) or 0))
+    @property
+    def consistent_at(self) -> LogSequence:
+        fact = self._namespace.fact(CONSISTENT_FACT)
+        if fact != self._consistent[0]:
+            self._consistent = (fact, LogSequence(int(fact or 0)))
+        return self._consistent[1]
 
     @property
     def sequence(self) -> LogSequence:

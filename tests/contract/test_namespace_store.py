@@ -44,6 +44,12 @@ def gone(sequence: int, key: str, bucket: str = "b") -> Change:
     return Change(LogSequence(sequence), ObjectName(bucket, key), None)
 
 
+async def fresh(store: NamespaceStore, epoch: str, sequence: int) -> None:
+    """An empty one of that epoch."""
+    await store.begin_load()
+    await store.adopt(Epoch(epoch), LogSequence(sequence), buckets=[])
+
+
 class Bench:
     """A store, and a way to open what it left behind again."""
 
@@ -76,7 +82,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 async def hub(kind: str, tmp_path: Path) -> AsyncIterator[Bench]:
     bench = make_bench(kind, tmp_path / "ns", keep_log=True)
-    await bench.store.reset(Epoch("e1"), LogSequence(0))
+    await fresh(bench.store, "e1", 0)
     yield bench
     await bench.store.close()
 
@@ -163,7 +169,7 @@ async def test_delete_and_overwrite_are_seen_at_once_and_after_a_restart(hub: Be
 
 async def test_the_log_reaches_back_to_its_bound_only(kind: str, tmp_path: Path) -> None:
     bench = make_bench(kind, tmp_path / "ns", keep_log=True, log_entries_max=10)
-    await bench.store.reset(Epoch("e1"), LogSequence(100))
+    await fresh(bench.store, "e1", 100)
     for i in range(25):
         await bench.store.apply([put(101 + i, f"k{i}")])
     for _ in range(2):
@@ -178,7 +184,7 @@ async def test_the_log_reaches_back_to_its_bound_only(kind: str, tmp_path: Path)
 
 
 async def test_a_replica_keeps_no_log(replica: Bench) -> None:
-    await replica.store.reset(Epoch("e1"), LogSequence(4))
+    await fresh(replica.store, "e1", 4)
     await replica.store.apply([put(5, "a")])
     assert replica.store.changes_after(LogSequence(4), 5) is None
     assert replica.store.changes_after(LogSequence(5), 5) == []
@@ -188,11 +194,11 @@ async def test_a_snapshot_record_never_replaces_a_newer_one(replica: Bench) -> N
     def record(key: str, sequence: int) -> NamespaceRecord:
         return NamespaceRecord(ObjectName("b", key), entry(f"v{sequence}"), LogSequence(sequence))
 
-    await replica.store.reset(Epoch(""), LogSequence(0))
+    await replica.store.begin_load()
     await replica.store.load([record("a", 7), record("b", 3), record(LONG * 2, 8)])
     await replica.store.load([record("a", 5), record("b", 4), record(LONG * 2, 2)])
     assert replica.store.epoch is None
-    await replica.store.adopt(Epoch("e1"), LogSequence(5))
+    await replica.store.adopt(Epoch("e1"), LogSequence(5), buckets=["b"])
     await replica.store.apply([put(6, "a", "old"), gone(7, LONG * 2), put(8, "c", "v8")])
     for _ in range(2):
         versions = {r.name.key: r.entry.version for r in replica.store.scan("b", limit=9)}
@@ -201,26 +207,72 @@ async def test_a_snapshot_record_never_replaces_a_newer_one(replica: Bench) -> N
         await replica.restart()
 
 
-async def test_an_unfinished_filling_is_known_after_a_restart(replica: Bench) -> None:
-    await replica.store.reset(Epoch("e1"), LogSequence(3))
-    await replica.store.reset(Epoch(""), LogSequence(0))
-    await replica.store.load([NamespaceRecord(ObjectName("b", "a"), entry("v"), LogSequence(1))])
+def loaded(key: str, sequence: int) -> NamespaceRecord:
+    return NamespaceRecord(ObjectName("b", key), entry(f"v{sequence}"), LogSequence(sequence))
+
+
+def keys(store: NamespaceStore) -> list[str]:
+    return [r.name.key for r in store.scan("b", limit=99)]
+
+
+async def test_a_first_filling_that_was_cut_short_is_known_after_a_restart(replica: Bench) -> None:
+    await replica.store.begin_load()
+    await replica.store.load([loaded("a", 1)])
     assert (await replica.restart()).epoch is None
+    assert (keys(replica.store), len(replica.store)) == ([], 0)
 
 
-async def test_reset_hides_everything_at_once(hub: Bench) -> None:
-    await hub.store.apply([put(1, "a"), put(2, "b")])
-    await hub.store.set_buckets(["b"])
-    task = asyncio.ensure_future(hub.store.reset(Epoch("e2"), LogSequence(50)))
+async def test_what_is_there_stays_until_what_was_loaded_takes_its_place_at_once(
+    replica: Bench,
+) -> None:
+    await fresh(replica.store, "e1", 4)
+    await replica.store.apply([put(5, "old", "v5"), put(6, LONG * 2, "v6")])
+    await replica.store.put_fact("kept", "yes")
+    await replica.store.begin_load()
+    await replica.store.load([loaded("new", 2), loaded(LONG * 2, 1)])
+    assert keys(replica.store) == ["old", LONG * 2]
+    await replica.store.apply([put(7, "late", "v7")])
+    for _ in range(2):
+        assert keys(replica.store) == ["late", "old", LONG * 2]
+        assert (replica.store.epoch, replica.store.sequence, len(replica.store)) == ("e1", 7, 3)
+        await replica.restart()
+    adopting = asyncio.ensure_future(
+        replica.store.adopt(Epoch("e2"), LogSequence(3), buckets=["b"], facts={"at": "3"})
+    )
     await asyncio.sleep(0)
-    assert hub.store.get(ObjectName("b", "a")) is None
-    assert hub.store.scan("b", limit=5) == []
+    assert keys(replica.store) == ["new", LONG * 2]
+    await asyncio.gather(adopting, replica.store.apply([put(4, "next", "v4")]))
+    for _ in range(2):
+        assert keys(replica.store) == ["new", "next", LONG * 2]
+        assert (replica.store.epoch, replica.store.sequence, len(replica.store)) == ("e2", 4, 3)
+        assert replica.store.get(ObjectName("b", LONG * 2)) == loaded(LONG * 2, 1)
+        assert (replica.store.fact("at"), replica.store.fact("kept")) == ("3", "yes")
+        assert replica.store.buckets() == ["b"]
+        await replica.restart()
+
+
+async def test_a_filling_that_was_cut_short_leaves_nothing_to_the_next(replica: Bench) -> None:
+    await fresh(replica.store, "e1", 4)
+    await replica.store.begin_load()
+    await replica.store.load([loaded("left", 2), loaded(LONG * 2, 1)])
+    await replica.restart()
+    await replica.store.begin_load()
+    await replica.store.load([loaded("a", 2)])
+    await replica.store.adopt(Epoch("e2"), LogSequence(9), buckets=["b"])
+    assert (keys(replica.store), len(replica.store)) == (["a"], 1)
+
+
+async def test_a_log_that_was_replaced_is_hidden_at_once(hub: Bench) -> None:
+    await hub.store.apply([put(1, "a"), put(2, "b")])
+    await hub.store.begin_load()
+    adopting = asyncio.ensure_future(hub.store.adopt(Epoch("e2"), LogSequence(50), buckets=[]))
+    await asyncio.sleep(0)
+    assert keys(hub.store) == []
     assert hub.store.changes_after(LogSequence(0), 5) is None
-    await asyncio.gather(task, hub.store.apply([put(51, "c")]))
-    assert [r.name.key for r in hub.store.scan("b", limit=5)] == ["c"]
+    await asyncio.gather(adopting, hub.store.apply([put(51, "c")]))
     await hub.restart()
     assert (hub.store.epoch, hub.store.sequence, hub.store.buckets()) == ("e2", 51, [])
-    assert [r.name.key for r in hub.store.scan("b", limit=5)] == ["c"]
+    assert keys(hub.store) == ["c"]
 
 
 async def test_intents_and_facts_survive_a_restart(hub: Bench) -> None:
@@ -268,8 +320,8 @@ def test_lmdb_answers_as_the_memory_store_does(
         path = tmp_path_factory.mktemp("ns")
         bench = make_bench("lmdb", path, keep_log=True)
         model = MemoryNamespace(keep_log=True)
-        await bench.store.reset(Epoch("e"), LogSequence(0))
-        await model.reset(Epoch("e"), LogSequence(0))
+        await fresh(bench.store, "e", 0)
+        await fresh(model, "e", 0)
         pending: list[Awaitable[None]] = []
         for i, (key, keep) in enumerate(ops, 1):
             change = put(i, key, f"v{i}") if keep else gone(i, key)
@@ -302,7 +354,8 @@ WRITER = textwrap.dedent(
         keep_log = sys.argv[2] == "hub"
         ns = LmdbNamespace.open(Path(sys.argv[1]), keep_log=keep_log, map_bytes=1 << 20)
         if ns.epoch is None:
-            await ns.reset(Epoch("e1"), LogSequence(0))
+            await ns.begin_load()
+            await ns.adopt(Epoch("e1"), LogSequence(0), buckets=[])
         while True:
             n = ns.sequence + 1
             batch = []
@@ -348,9 +401,117 @@ async def test_kill_9_loses_nothing_awaited_and_tears_nothing(kind: str, tmp_pat
         await store.close()
 
 
+async def test_the_log_keeps_to_its_bound_in_bytes_too(tmp_path: Path) -> None:
+    path = tmp_path / "ns"
+    store = LmdbNamespace.open(path, keep_log=True, log_bytes_max=256 << 10)
+    await fresh(store, "e1", 0)
+    large = ObjectEntry(Version("v"), 1, "e", 0, {"x-amz-meta-a": "m" * 2000})
+    for i in range(1, 501):
+        await store.apply([Change(LogSequence(i), ObjectName("b", "k"), large)])
+    assert store.changes_after(LogSequence(0), 1) is None
+    kept = store.changes_after(LogSequence(499), 9)
+    assert kept is not None
+    assert [c.sequence for c in kept] == [500]
+    oldest = next(n for n in range(500) if store.changes_after(LogSequence(n), 1) is not None)
+    # Two entries fill a page of 4 KiB: about 110 of them are 256 KiB.
+    assert 380 < oldest < 450
+    await store.close()
+    again = LmdbNamespace.open(path, keep_log=True, log_bytes_max=64 << 10)  # lowered
+    for i in range(501, 511):
+        await again.apply([Change(LogSequence(i), ObjectName("b", "k"), large)])
+    assert again.changes_after(LogSequence(470), 1) is None
+    assert again.changes_after(LogSequence(505), 1) is not None
+    await again.close()
+
+
+@pytest.mark.parametrize("keep_log", [True, False], ids=["hub", "replica"])
+async def test_a_state_folder_does_not_grow_under_overwrites(
+    tmp_path: Path, keep_log: bool
+) -> None:
+    path = tmp_path / "ns"
+    store = LmdbNamespace.open(path, keep_log=keep_log, log_entries_max=500, map_bytes=1 << 20)
+    await fresh(store, "e1", 0)
+
+    async def overwrite(rounds: int) -> int:
+        for _ in range(rounds):
+            n = store.sequence + 1
+            await store.apply([put(n + i, f"k{(n + i) % 200:03}", f"v{n}") for i in range(20)])
+        return (path / "data.mdb").stat().st_size
+
+    settled = await overwrite(200)
+    assert await overwrite(600) < 1.25 * settled  # four times as many changes
+    await store.close()
+
+
+async def test_a_replica_that_is_loaded_again_and_again_does_not_grow(tmp_path: Path) -> None:
+    path = tmp_path / "ns"
+    store = LmdbNamespace.open(path, keep_log=False, map_bytes=1 << 20)
+    sizes = []
+    for round_ in range(8):
+        await store.begin_load()
+        for start in range(0, 2000, 500):
+            await store.load([loaded(f"k{i:05}", i) for i in range(start, start + 500)])
+        await store.adopt(Epoch(f"e{round_}"), LogSequence(round_), buckets=["b"])
+        sizes.append((path / "data.mdb").stat().st_size)
+        assert len(store) == 2000
+    assert sizes[-1] <= sizes[2]
+    await store.close()
+
+
+LOADER = textwrap.dedent(
+    """
+    import asyncio, sys
+    from pathlib import Path
+    sys.path.insert(0, sys.argv[2])
+    from hubspoke.adapters.lmdb_namespace import LmdbNamespace
+    from hubspoke.core.ids import *
+    from hubspoke.core.namespace import NamespaceRecord
+
+    async def main():
+        ns = LmdbNamespace.open(Path(sys.argv[1]), keep_log=False, map_bytes=1 << 20)
+        n = int(ns.sequence)
+        while True:
+            n += 1
+            await ns.begin_load()
+            entry = ObjectEntry(Version(f"v{n}"), n, "e", 0, {})
+            for i in range(0, 300, 50):
+                names = [ObjectName("b", f"k{j:03}" * 130) for j in range(i, i + 50)]
+                await ns.load([NamespaceRecord(name, entry, LogSequence(n)) for name in names])
+                print("loaded", flush=True)
+            await ns.adopt(Epoch(f"e{n}"), LogSequence(n), buckets=["b"], facts={"n": str(n)})
+            print("adopted", flush=True)
+
+    asyncio.run(main())
+    """
+)
+
+
+async def test_kill_9_while_loading_leaves_the_old_or_the_new_and_never_a_mix(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "ns"
+    for round_ in range(6):
+        child = subprocess.Popen(  # noqa: ASYNC220 - the child is to be killed, not awaited
+            [sys.executable, "-c", LOADER, str(path), os.getcwd()], stdout=subprocess.PIPE
+        )
+        assert child.stdout is not None
+        said = [child.stdout.readline() for _ in range(7 + 2 * round_)]
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait()
+        child.stdout.close()
+        store = LmdbNamespace.open(path, keep_log=False, map_bytes=1 << 20)
+        n = int(store.sequence)
+        assert n >= said.count(b"adopted\n") + round_
+        assert (store.epoch, store.fact("n")) == (f"e{n}", str(n))
+        records = store.scan("b", limit=999)
+        assert len(records) == len(store) == 300
+        assert {r.entry.version for r in records} == {f"v{n}"}
+        await store.close()
+
+
 async def test_a_map_that_is_full_grows(tmp_path: Path) -> None:
     store = LmdbNamespace.open(tmp_path / "ns", keep_log=True, map_bytes=256 << 10)
-    await store.reset(Epoch("e"), LogSequence(0))
+    await fresh(store, "e", 0)
     n = 0
     for _ in range(10):
         batch = [put(n + i, f"{n + i:05}" * 40) for i in range(1, 501)]
@@ -366,7 +527,7 @@ async def test_unknown_format_is_refused_at_the_hub_and_set_aside_at_a_spoke(
     for keep_log in (True, False):
         path = tmp_path / f"ns-{keep_log}"
         store = LmdbNamespace.open(path, keep_log=keep_log)
-        await store.reset(Epoch("e"), LogSequence(9))
+        await fresh(store, "e", 9)
         meta = store._meta
         store._writer.submit(lambda txn, meta=meta: txn.put(b"format", b"99", db=meta))  # type: ignore[misc]
         await store.close()
@@ -397,7 +558,7 @@ async def test_garbage_is_refused_at_the_hub_and_set_aside_at_a_spoke(tmp_path: 
 
 async def test_hub_state_is_never_taken_for_a_replica(tmp_path: Path) -> None:
     store = LmdbNamespace.open(tmp_path / "ns", keep_log=True)
-    await store.reset(Epoch("e"), LogSequence(9))
+    await fresh(store, "e", 9)
     await store.close()
     with pytest.raises(FormatError, match="state of a hub"):
         LmdbNamespace.open(tmp_path / "ns", keep_log=False)
@@ -413,7 +574,7 @@ async def test_a_failed_write_is_reported_to_every_later_one(
         raise ValueError("a bug")
 
     store = LmdbNamespace.open(tmp_path / "ns", keep_log=True)
-    await store.reset(Epoch("e"), LogSequence(0))
+    await fresh(store, "e", 0)
     _, failing = store._writer.submit(broken)
     with pytest.raises(StoreUnavailable, match="a bug"):
         await failing
@@ -430,7 +591,7 @@ async def test_a_full_disk_delays_changes_and_loses_none(
     tmp_path: Path, error: Exception, keep_log: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = LmdbNamespace.open(tmp_path / "ns", keep_log=keep_log)
-    await store.reset(Epoch("e"), LogSequence(0))
+    await fresh(store, "e", 0)
     disk = Disk(store)
     disk.error = error
     with pytest.raises(StoreUnavailable, match="cannot be written"):
@@ -462,7 +623,7 @@ async def test_a_full_disk_delays_changes_and_loses_none(
 
 async def test_an_environment_that_panics_is_opened_again(tmp_path: Path) -> None:
     store = LmdbNamespace.open(tmp_path / "ns", keep_log=True)
-    await store.reset(Epoch("e"), LogSequence(0))
+    await fresh(store, "e", 0)
     former = store._env
     panics = iter([lmdb.PanicError("mdb_txn_begin: fatal")])
 
@@ -481,7 +642,7 @@ async def test_an_environment_that_panics_is_opened_again(tmp_path: Path) -> Non
 
 async def test_a_change_that_came_about_all_the_same_is_not_made_twice(tmp_path: Path) -> None:
     store = LmdbNamespace.open(tmp_path / "ns", keep_log=True)
-    await store.reset(Epoch("e"), LogSequence(0))
+    await fresh(store, "e", 0)
     writer = store._writer
     commit = writer._commit
 
@@ -504,7 +665,7 @@ async def test_a_namespace_whose_disk_stays_full_closes_and_keeps_what_it_had(
     tmp_path: Path,
 ) -> None:
     store = LmdbNamespace.open(tmp_path / "ns", keep_log=True)
-    await store.reset(Epoch("e"), LogSequence(0))
+    await fresh(store, "e", 0)
     disk = Disk(store)
     disk.error = OSError(28, "No space left on device")
     with pytest.raises(StoreUnavailable, match="No space left"):

@@ -222,11 +222,11 @@ def test_a_lost_end_is_found_out_by_the_next_reply_once_its_sequence_is_applied(
 
 def test_another_replica_forgets_leases_and_revocations() -> None:
     lease = spoke_after(Grant(2.0, ((1, A),), 1), sent=0.0, now=0.1)
-    lease.forget(current_until=None)
+    lease.forget()
     assert state(lease, 0.2) == "none"
     assert not lease.is_revoked(A)
     assert lease.current_until() is None
-    lease.forget(current_until=0.1)
+    lease.was_current(0.1)
     assert state(lease, 0.2) == "expired"
     assert lease.current_until() == 0.1
 

@@ -18,6 +18,7 @@ from hubspoke.adapters.memory import MemoryObjectStore
 from hubspoke.adapters.memory_namespace import MemoryNamespace
 from hubspoke.core.ids import LogSequence, ObjectEntry, ObjectName
 from hubspoke.core.leases import LeaseConfig
+from hubspoke.core.namespace import NamespaceRecord
 from hubspoke.errors import (
     BadDigest,
     BucketNotEmpty,
@@ -518,8 +519,9 @@ async def test_a_first_index_cut_short_begins_anew_under_its_own_epoch(tmp_path:
     namespace = MemoryNamespace(keep_log=True)
     store = MemoryObjectStore(["bkt"])
     for i in range(3):
-        await store.complete(await store.stage(ObjectName("bkt", f"k{i}"), {}, body(b"x")))
-    await namespace.reset(namespace.epoch or "", LogSequence(0))  # type: ignore[arg-type]  # as left by a crash
+        entry = await store.complete(await store.stage(ObjectName("bkt", f"k{i}"), {}, body(b"x")))
+    await namespace.begin_load()
+    await namespace.load([NamespaceRecord(ObjectName("bkt", "gone"), entry, LogSequence(1))])
     hub = HubService(store, namespace, BootClock(), TUNING, new_epoch=lambda: "fresh")
     await hub.start()
     assert (hub.facts().epoch, hub.facts().objects) == ("fresh", 3)
