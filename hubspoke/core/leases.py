@@ -74,8 +74,11 @@ class _Recall:
 class HubLeases:
     """The hub's machine. Revocations are named by ids that rise, also across restarts."""
 
-    def __init__(self, config: LeaseConfig, *, now: float, former_term_s: float) -> None:
+    def __init__(
+        self, config: LeaseConfig, *, now: float, former_term_s: float, through: int = 0
+    ) -> None:
         """former_term_s: longest term an earlier life of this hub may have granted; 0: none.
+        through: no revocation of an earlier life has a higher id; all of them are over.
 
         Reads need no wait after a restart, the first change does: who holds a lease is unknown.
         """
@@ -83,7 +86,7 @@ class HubLeases:
         self._quiet_until = now + former_term_s + config.margin_s if former_term_s > 0 else now
         self._expiry: dict[str, float] = {}
         self._recalls: dict[int, _Recall] = {}
-        self._through = 0
+        self._through = through
 
     def renew(self, *, now: float, spoke: str, acked: Iterable[int], rtt_s: float) -> Grant:
         """Take the acknowledgements, then grant or refuse. Every reply lists all revocations."""
@@ -158,6 +161,7 @@ class SpokeLease:
         self._held: list[_Held] = []
         self._current_until: float | None = None  # end of the last lease that was valid
         self._revoked: dict[int, ObjectName] = {}
+        self._revoked_at: dict[int, float] = {}
         self._names: dict[ObjectName, int] = {}  # how many revocations cover the name
         self._ended: dict[int, None] = {}
         # (through, required, ids under way) of replies whose sequence is not yet applied.
@@ -175,7 +179,7 @@ class SpokeLease:
         """Take a reply over. Returns whether a revocation is new and wants acknowledging."""
         new = False
         for revocation_id, name in grant.revocations:
-            new |= self.revoke(revocation_id, name)
+            new |= self.revoke(revocation_id, name, now=now)
         self._clearing.append((grant.through, required, frozenset(i for i, _ in grant.revocations)))
         if grant.term_s > 0:
             until = sent_at + grant.term_s - self._config.margin_s
@@ -183,11 +187,12 @@ class SpokeLease:
         self.advance(applied=applied, now=now)
         return new
 
-    def revoke(self, revocation_id: int, name: ObjectName) -> bool:
+    def revoke(self, revocation_id: int, name: ObjectName, *, now: float) -> bool:
         """Returns whether it is new. One that has already ended is not taken up again."""
         if revocation_id in self._revoked or revocation_id in self._ended:
             return False
         self._revoked[revocation_id] = name
+        self._revoked_at[revocation_id] = now
         self._names[name] = self._names.get(name, 0) + 1
         return True
 
@@ -219,8 +224,14 @@ class SpokeLease:
         return "none" if self._current_until is None else "expired"
 
     def current_until(self) -> float | None:
-        """Up to when the replica was surely current; None: no lease was ever valid."""
-        return self._current_until
+        """Up to when the replica was surely current; None: no lease was ever valid.
+
+        To the end of the last lease, but not beyond a revocation whose change has not come: it
+        was acknowledged, so its change did not wait for the lease to run out.
+        """
+        if self._current_until is None:
+            return None
+        return min((self._current_until, *self._revoked_at.values()))
 
     def is_revoked(self, name: ObjectName) -> bool:
         return name in self._names
@@ -245,6 +256,7 @@ class SpokeLease:
         self._held.clear()
         self._clearing.clear()
         self._revoked.clear()
+        self._revoked_at.clear()
         self._names.clear()
         self._ended.clear()
         self._current_until = None
@@ -257,6 +269,7 @@ class SpokeLease:
         name = self._revoked.pop(revocation_id, None)
         if name is None:
             return
+        del self._revoked_at[revocation_id]
         self._names[name] -= 1
         if not self._names[name]:
             del self._names[name]

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 
 from hubspoke import wire
 from hubspoke.core.hub import HubCore, differs
@@ -63,7 +64,10 @@ class HubService(HubWrites):
         self._started_at = clock.now()
         self._reconciling: asyncio.Task[None] | None = None
         self._refreshing: dict[ObjectName, asyncio.Task[bool]] = {}
+        # The longest term this life has granted or may owe to an earlier one; the first is durable.
         self._noted_term_s = 0.0
+        self._granted_term_s = 0.0
+        self._former_term_s = 0.0
         self._sent_bytes = 0
         self._lookups = Lookups(store, namespace, self.refresh, clock, tuning)
         self.progress = IndexProgress()
@@ -78,8 +82,10 @@ class HubService(HubWrites):
         fresh = namespace.epoch is None
         if fresh:
             self._not_ready = "first index of the store"
-            # Whoever served this store before may have granted leases that still run.
-            former_term_s = lease.term_s
+            # Whoever served this store before may have granted leases that still run. Noted
+            # before there is an epoch: a start that fails or dies behind it is not fresh again.
+            former_term_s = max(lease.term_s, lease.term_max_s)
+            await namespace.put_fact(LEASE_TERM_FACT, repr(former_term_s))
             epoch = Epoch(self._new_epoch())
             await first_index(self._store, namespace, epoch, self.progress)
             lives = await begin_life(namespace, self._incarnation)
@@ -93,14 +99,20 @@ class HubService(HubWrites):
         # Every intent is settled, so nothing that is staged belongs to anybody any more.
         await self._store.sweep([])
         assert namespace.epoch is not None
-        self._noted_term_s = 0.0 if fresh else former_term_s
+        self._noted_term_s = self._former_term_s = former_term_s
+        # Microseconds since 1970 are above all ids of an earlier life, which gave out fewer than
+        # one a microsecond.
+        first_id = self._clock.unix_ns() // 1000
         self._core = HubCore(
             epoch=namespace.epoch,
             sequence=namespace.sequence,
-            leases=HubLeases(lease, now=self._started_at, former_term_s=former_term_s),
-            # Microseconds since 1970 are above all ids of an earlier life, which gave out fewer
-            # than one a microsecond.
-            first_change_id=self._clock.unix_ns() // 1000,
+            leases=HubLeases(
+                lease,
+                now=self._started_at,
+                former_term_s=former_term_s,
+                through=first_id - 1,
+            ),
+            first_change_id=first_id,
             config=self._tuning.core,
         )
         self._feeds = Feeds(self._core, namespace, self._tuning, lives)
@@ -134,6 +146,8 @@ class HubService(HubWrites):
         if hasattr(self, "_changes"):
             await self._changes.close()
             self._feeds.close()
+            with suppress(StoreUnavailable):  # then the next start waits longer than it must
+                await self._note_term()
         refreshing = list(self._refreshing.values())
         if refreshing:
             await asyncio.wait(refreshing)
@@ -334,16 +348,13 @@ class HubService(HubWrites):
             reason = f"epoch {request.epoch or 'none'} at the spoke, {epoch} at the hub"
             return wire.LeaseReply(epoch, 0.0, self._core.published, [], reason)
         rtt_s = request.rtt_s
-        term_s = self._tuning.lease.term_for(rtt_s)
-        if term_s > self._noted_term_s:
-            # A restarted hub must know how long to wait before its first change.
-            try:
-                await self._namespace.put_fact(LEASE_TERM_FACT, repr(term_s))
-                self._noted_term_s = max(term_s, self._noted_term_s)
-            except StoreUnavailable:
-                if self._noted_term_s < self._tuning.lease.term_for(0.0):
-                    raise
-                rtt_s = 0.0  # no longer a lease than is noted, however far the spoke is
+        self._granted_term_s = max(self._granted_term_s, self._tuning.lease.term_for(rtt_s))
+        try:
+            await self._note_term()
+        except StoreUnavailable:
+            if self._noted_term_s < self._tuning.lease.term_for(0.0):
+                raise
+            rtt_s = 0.0  # no longer a lease than is noted, however far the spoke is
         grant, required, effects = self._core.lease(
             now=self._clock.now(),
             spoke=request.spoke,
@@ -365,6 +376,17 @@ class HubService(HubWrites):
             self._core.epoch, sequence, revocations(standing.revocations), standing.through,
             self._incarnation,
         )  # fmt: skip
+
+    async def _note_term(self) -> None:
+        """A restarted hub must know how long to wait before its first change: for the longest
+        lease of this life, and of former ones until those have run out."""
+        former_until = self._started_at + self._former_term_s + self._tuning.lease.margin_s
+        if self._clock.now() >= former_until:
+            self._former_term_s = 0.0
+        term_s = max(self._granted_term_s, self._former_term_s)
+        if term_s != self._noted_term_s:
+            await self._namespace.put_fact(LEASE_TERM_FACT, repr(term_s))
+            self._noted_term_s = term_s
 
     def feed(self, epoch: str, after: int, incarnation: str = "") -> AsyncIterator[wire.Message]:
         self._serving("feed")

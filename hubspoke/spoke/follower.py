@@ -184,8 +184,10 @@ class Follower(Admission):
             case wire.FeedChanges():
                 await self._take_changes(message)
             case wire.FeedRevoke():
-                revoke = self._lease.revoke
-                if any([revoke(r.revocation_id, revoked_name(r)) for r in message.revocations]):
+                revoke, now = self._lease.revoke, self._clock.now()
+                if any(
+                    [revoke(r.revocation_id, revoked_name(r), now=now) for r in message.revocations]
+                ):
                     self._renewal.kick()
             case wire.FeedHeartbeat():
                 self._heard(message.sequence)

@@ -144,6 +144,8 @@ class LeaseRenewal:
         """So that a spoke that restarts without its hub knows how old its replica is."""
         if now - self._noted_current_at < self._tuning.note_current_s:
             return
+        if self._lease.acks():
+            return  # the change of a name that is called back may have come about already
         if self._lease.state(now=now, applied=self._namespace.sequence) == "valid":
             self._noted_current_at = now
             with suppress(StoreUnavailable):  # the namespace has said so, and the follower waits

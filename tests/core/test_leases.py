@@ -164,8 +164,8 @@ def test_a_refusal_does_not_shorten_a_lease() -> None:
 
 def test_a_revoked_name_is_held_back_until_its_change_is_applied() -> None:
     lease = spoke_after(Grant(2.0, (), 0), sent=0.0, now=0.1)
-    assert lease.revoke(3, A)
-    assert not lease.revoke(3, A)
+    assert lease.revoke(3, A, now=10.0)
+    assert not lease.revoke(3, A, now=10.0)
     assert lease.is_revoked(A)
     assert not lease.is_revoked(B)
     assert lease.acks() == [3]
@@ -178,8 +178,8 @@ def test_a_revoked_name_is_held_back_until_its_change_is_applied() -> None:
 
 def test_a_revocation_is_in_force_until_it_ends() -> None:
     lease = SpokeLease(CONFIG)
-    lease.revoke(3, A)
-    lease.revoke(4, bucket_name("new"))
+    lease.revoke(3, A, now=10.0)
+    lease.revoke(4, bucket_name("new"), now=10.0)
     assert lease.revoked_of(lambda name: not name.key)
     assert (lease.in_force(3), lease.in_force(4), lease.in_force(5)) == (True, True, False)
     lease.ended([4])
@@ -189,8 +189,8 @@ def test_a_revocation_is_in_force_until_it_ends() -> None:
 
 def test_two_revocations_of_one_name_end_one_by_one() -> None:
     lease = SpokeLease(CONFIG)
-    lease.revoke(3, A)
-    lease.revoke(4, A)
+    lease.revoke(3, A, now=10.0)
+    lease.revoke(4, A, now=10.0)
     lease.ended([3])
     assert lease.is_revoked(A)
     lease.ended([4])
@@ -199,16 +199,16 @@ def test_two_revocations_of_one_name_end_one_by_one() -> None:
 
 def test_a_reply_overtaken_by_the_end_of_its_revocation_does_not_bring_it_back() -> None:
     lease = SpokeLease(CONFIG)
-    lease.revoke(3, A)
+    lease.revoke(3, A, now=10.0)
     lease.ended([3])
-    assert not lease.revoke(3, A)
+    assert not lease.revoke(3, A, now=10.0)
     assert not lease.is_revoked(A)
 
 
 def test_a_lost_end_is_found_out_by_the_next_reply_once_its_sequence_is_applied() -> None:
     lease = SpokeLease(CONFIG)
-    lease.revoke(3, A)
-    lease.revoke(9, B)  # newer than the reply: stays
+    lease.revoke(3, A, now=10.0)
+    lease.revoke(9, B, now=10.0)  # newer than the reply: stays
     lease.replied(
         sent_at=0.0, grant=Grant(2.0, ((4, B),), 4), required=LogSequence(8),
         applied=LogSequence(7), now=0.1,
@@ -218,6 +218,29 @@ def test_a_lost_end_is_found_out_by_the_next_reply_once_its_sequence_is_applied(
     assert not lease.is_revoked(A)
     assert lease.is_revoked(B)
     assert sorted(lease.acks()) == [4, 9]
+
+
+def test_a_replica_is_current_no_longer_than_a_revocation_whose_change_has_not_come() -> None:
+    """It was acknowledged, so its change did not wait for the lease to run out."""
+    lease = spoke_after(Grant(2.0, (), 0), sent=10.0, now=10.1)
+    assert lease.current_until() == 11.9
+    lease.revoke(3, A, now=10.5)
+    lease.revoke(4, B, now=10.7)
+    assert lease.current_until() == 10.5
+    lease.ended([3])
+    assert lease.current_until() == 10.7
+    lease.ended([4])
+    assert lease.current_until() == 11.9
+
+
+def test_the_revocations_of_a_hub_that_died_end_with_the_first_reply_of_its_next_life() -> None:
+    lease = SpokeLease(CONFIG)
+    lease.revoke(3, A, now=10.0)
+    reborn = HubLeases(CONFIG, now=50.0, former_term_s=2.0, through=99)
+    grant = reborn.renew(now=50.0, spoke="s", acked=[3], rtt_s=0.0)
+    seventh = LogSequence(7)
+    lease.replied(sent_at=12.0, grant=grant, required=seventh, applied=seventh, now=12.1)
+    assert not lease.is_revoked(A)
 
 
 def test_another_replica_forgets_leases_and_revocations() -> None:
@@ -234,8 +257,8 @@ def test_another_replica_forgets_leases_and_revocations() -> None:
 def test_what_has_ended_is_not_remembered_for_ever() -> None:
     lease = SpokeLease(CONFIG)
     lease.ended(range(10_000))
-    assert lease.revoke(1, A)
-    assert not lease.revoke(9_999, A)
+    assert lease.revoke(1, A, now=10.0)
+    assert not lease.revoke(9_999, A, now=10.0)
 
 
 @dataclass
@@ -326,7 +349,7 @@ class LeaseProtocol(RuleBasedStateMachine):
         if self.revokes:
             spoke, revocation_id, name = self.revokes.pop(index % len(self.revokes))
             if not lost:
-                spoke.lease.revoke(revocation_id, name)
+                spoke.lease.revoke(revocation_id, name, now=self.now)
 
     @rule(name=st.sampled_from([A, B]))
     def append(self, name: ObjectName) -> None:

@@ -5,7 +5,7 @@ import hashlib
 import subprocess
 import sys
 import textwrap
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,7 +31,7 @@ from hubspoke.errors import (
     VersionChanged,
 )
 from hubspoke.frontends.s3.response import buffers, close
-from hubspoke.hub.service import HubService
+from hubspoke.hub.service import LEASE_TERM_FACT, HubService
 from hubspoke.hub.tuning import HubTuning
 from hubspoke.ports import ReadResult, Staged
 from hubspoke.wire import FeedChanges, FeedResync, FeedStart, LeaseRequest, Message
@@ -552,6 +552,33 @@ async def test_after_a_restart_the_first_change_waits_out_the_leases_and_reads_d
     await hub.close()
 
 
+class UnsweptStore(MemoryObjectStore):
+    """Fails the last step of each start, so long as told to."""
+
+    swept = False
+
+    async def sweep(self, keep: Collection[str]) -> None:
+        if not self.swept:
+            raise StoreUnavailable("not swept")
+
+
+async def test_a_first_start_cut_short_behind_its_index_still_waits_out_the_leases() -> None:
+    """The next start finds an epoch, but the leases of whoever served the store before run on."""
+    store, namespace, clock = UnsweptStore(["bkt"]), MemoryNamespace(keep_log=True), BootClock()
+    with pytest.raises(StoreUnavailable, match="not swept"):
+        await HubService(store, namespace, clock, TUNING).start()
+    assert namespace.epoch is not None
+    store.swept = True
+    before = clock.now()
+    hub = HubService(store, namespace, clock, TUNING)
+    await hub.start()
+    await hub.put(NAME, {}, body(b"1"))
+    assert clock.now() - before >= TUNING.lease.term_max_s
+    await hub.close()
+    # They have run out, and no lease was granted since: the next start need not wait.
+    assert namespace.fact(LEASE_TERM_FACT) == "0.0"
+
+
 # Crashes ---------------------------------------------------------------------------------------
 
 STEPS = ["staged", "intent", "completing", "completed", "applying", "applied", "acknowledged"]
@@ -565,7 +592,7 @@ VICTIM = textwrap.dedent(
     from hubspoke.adapters.lmdb_namespace import LmdbNamespace
     from hubspoke.core.ids import ObjectName
     from hubspoke.core.leases import LeaseConfig
-    from hubspoke.hub.service import HubService
+    from hubspoke.hub.service import LEASE_TERM_FACT, HubService
     from hubspoke.hub.tuning import HubTuning
 
     root, state, step, what = sys.argv[1:]
