@@ -281,11 +281,11 @@ class HubLink(Protocol):
         self,
         lane: int,
         request: wire.FetchRequest,
-        on_frame: Callable[[wire.FrameHeader, bytes], Awaitable[None]],
+        on_frames: Callable[[Sequence[wire.Frame]], Awaitable[None]],
         on_range: Callable[[int, HubSpokeError | None], None],
     ) -> None:
-        """Send one request; on_frame(header, data) for each data frame, its digest not yet
-        checked; on_range(range, error) when a range has ended. Raises if the stream breaks."""
+        """Send one request; on_frames for data frames as they come, their digests not yet checked;
+        on_range(range, error) when a range has ended. Raises if the stream breaks."""
 
     async def lease(self, request: wire.LeaseRequest) -> wire.LeaseReply: ...
     async def read_index(self, request: wire.ReadIndexRequest) -> wire.ReadIndexReply: ...

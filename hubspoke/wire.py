@@ -277,6 +277,10 @@ class FrameHeader:
     digest: int
 
 
+# A frame and its payload, decoded.
+Frame = tuple[FrameHeader, bytes]
+
+
 def pack_frame(
     kind: int,
     range_index: int,

@@ -7,7 +7,8 @@ healthy.
 import asyncio
 from collections.abc import Callable, Sequence
 
-from hubspoke.adapters.disk_health import Disk, DiskSlow, Drive
+from hubspoke import wire
+from hubspoke.adapters.disk_health import Disk, DiskSlow, Drive, Writing
 from hubspoke.core.cache import CachedObject
 from hubspoke.core.health import HealthConfig
 from hubspoke.ports import Clock, IndexedObject
@@ -65,15 +66,19 @@ class Disks:
         healthy = [d for d in self.disks if d.health.writable and not d.behind]
         return healthy[(number or 0) % len(healthy)] if healthy else None
 
-    def write(
-        self, obj: CachedObject, offset: int, data: bytes, digest: int, check: Callable[[], None]
-    ) -> asyncio.Future[None]:
+    def behind(self, number: int) -> bool:
+        """Whether the object's frames would go to a folder that is well but has enough to do."""
+        disk = self._home.get(number)
+        well = [d for d in ((disk,) if disk is not None else self.disks) if d.health.writable]
+        return bool(well) and all(d.behind for d in well)
+
+    def write(self, obj: CachedObject, frames: Sequence[wire.Frame]) -> Writing:
         """See Disk.write; DiskSlow too when no folder takes it."""
         disk = self.for_fill(obj.number)
         if disk is None:
             raise DiskSlow(f"{obj.name}: no cache folder takes its frames now")
         self._home[obj.number] = disk
-        return disk.write(obj, offset, data, digest, check)
+        return disk.write(obj, frames)
 
     def punch(self, number: int, offset: int, length: int) -> None:
         """See Disk.punch."""

@@ -28,8 +28,6 @@ from hubspoke.errors import (
     HubUnavailable,
 )
 
-Frame = tuple[wire.FrameHeader, bytes]
-
 SMALL_BYTES: Final = 64 << 10  # read at once when no large payload is awaited
 DIRECT_BYTES_MIN: Final = 16 << 10  # a rest of a payload that is worth a read of its own
 PENDING_BYTES_MAX: Final = 4 << 20  # taken from the socket and not yet from us: then it waits
@@ -43,14 +41,14 @@ class Answer:
     """The frames of one request, in order; an error after them is raised when they are taken."""
 
     def __init__(self, ranges: int) -> None:
-        self.frames: list[Frame] = []
+        self.frames: list[wire.Frame] = []
         self.bytes = 0
         self.left = ranges  # that have not ended
         self.ended = False
         self.error: HubSpokeError | None = None
         self.waiter: asyncio.Future[None] | None = None
 
-    def add(self, frame: Frame) -> None:
+    def add(self, frame: wire.Frame) -> None:
         if frame[0].kind != wire.FRAME_DATA:
             self.left -= 1
         self.frames.append(frame)
@@ -308,7 +306,7 @@ class LaneProtocol(asyncio.BufferedProtocol):
             self._answers.popleft().end(error)
 
 
-async def take(protocol: LaneProtocol, answer: Answer, stall_s: float) -> Sequence[Frame]:
+async def take(protocol: LaneProtocol, answer: Answer, stall_s: float) -> Sequence[wire.Frame]:
     """The frames that have come since the last call, at least one; none when the answer has ended.
 
     Raises its error, and DeadlineExceeded when the connection brought no byte for `stall_s`.

@@ -15,10 +15,11 @@ written. A frame that is not written, or not soon, goes to its readers from memo
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 
 from hubspoke import wire
-from hubspoke.adapters.disk_health import Disk, DiskSlow
+from hubspoke.adapters.disk_health import Disk, DiskSlow, Writing
 from hubspoke.adapters.disks import Disks
 from hubspoke.adapters.malloc import give_back
 from hubspoke.core.cache import CachedObject
@@ -37,6 +38,9 @@ STORE_WAIT_S = 0.03
 # What is only warmed goes at the disk's pace: passed by, it would cross the WAN again.
 UNHURRIED_WAIT_S = 0.25
 UNHURRIED_STEP_S = 0.005
+# The rest waits for a disk that is behind, not for one that hangs: readers whose bytes come behind
+# these on the lane wait with them.
+BEHIND_WAIT_S = 0.1
 
 
 class Filler:
@@ -131,10 +135,10 @@ class Filler:
         """Carry out one request; whatever happens, its pages and its lane are settled."""
         delivered = 0
 
-        async def on_frame(header: wire.FrameHeader, data: bytes) -> None:
+        async def on_frames(frames: Sequence[wire.Frame]) -> None:
             nonlocal delivered
-            await self._store(fetch, header, data)
-            delivered += len(data)
+            await self._store(fetch, frames)
+            delivered += sum(len(data) for _, data in frames)
             if self._core.scheduler.wants(fetch.lane, self._clock.now()):
                 self.dispatch()
 
@@ -145,7 +149,7 @@ class Filler:
 
         error: HubSpokeError = HubUnavailable("the fetch was given up")
         try:
-            await self._link.fetch(fetch.lane.index, self._request(fetch), on_frame, on_range)
+            await self._link.fetch(fetch.lane.index, self._request(fetch), on_frames, on_range)
         except HubSpokeError as e:
             error = e
             log.debug("fetch failed number=%d error=%s", fetch.number, e)
@@ -180,92 +184,118 @@ class Filler:
             self._core.compress(fetch.sent_at),
         )
 
-    async def _store(self, fetch: Fetch, header: wire.FrameHeader, data: bytes) -> None:
+    async def _store(self, fetch: Fetch, frames: Sequence[wire.Frame]) -> None:
         """Check, write, then tell the core: in this order, so that present means written."""
-        r = fetch.ranges[header.range_index]
-        obj, offset = r.obj, header.offset
-        if offset < r.offset or offset + len(data) > r.offset + r.length:
-            raise CorruptFrame(f"{obj.name}: frame at {offset} outside of its range")
+        for (obj, stored), of_one in groupby(frames, lambda frame: _place(fetch, frame)):
+            part = list(of_one)
+            self._hand(obj, part, self.waiters.wanted)
+            if not stored:
+                self._pass_by(fetch, obj, part)
+                continue
+            await self._disk_takes(fetch, obj, part)
+            try:
+                writing = self.disks.write(obj, part)
+            except DiskSlow:
+                self._pass_by(fetch, obj, part)
+                continue
+            await self._written(fetch, obj, writing)
 
-        def check() -> None:
+    async def _written(self, fetch: Fetch, obj: CachedObject, writing: Writing) -> None:
+        # One that stalls already would be waited for again at every batch of the lane.
+        disk = self.disks.of(obj.number)
+        stalled = disk is not None and disk.stalled(STORE_WAIT_S)
+        await asyncio.wait({writing.ended}, timeout=0 if stalled else STORE_WAIT_S)
+        frames = writing.frames
+        if not writing.ended.done():
+            self._check(obj, frames)
+            self._written_later(fetch, obj, writing)
+            self._hand(obj, frames, self.waiters.needed)
+            return
+        if writing.written:
+            self._arrived(fetch, obj, frames[: writing.written])
+        error = writing.ended.exception()
+        if isinstance(error, OSError):
+            self._pass_by(fetch, obj, frames[writing.written :])
+        elif error is not None:
+            raise error
+
+    def _check(self, obj: CachedObject, frames: Sequence[wire.Frame]) -> None:
+        for header, data in frames:
             wire.check_digest(header, data, str(obj.name))
 
-        if self.waiters.wanted(obj.number, *page_span(offset, len(data))):
-            check()
-            self.waiters.hand(obj.number, offset, data)
-            self.wake(obj)
-        if fetch.warm:
-            await self._disk_takes(fetch, header)
-        write = self._write(obj, header, data, check) if r.stored else None
-        if write is not None:
-            # One that stalls already would be waited for again at every frame of the lane.
-            disk = self.disks.of(obj.number)
-            stalled = disk is not None and disk.stalled(STORE_WAIT_S)
-            await asyncio.wait({write}, timeout=0 if stalled else STORE_WAIT_S)
-            if write.done() and write.exception() is None:
-                self._arrived(fetch, header, data)
-                return
-            if write.done() and not isinstance(write.exception(), OSError):
-                write.result()
-        check()
-        if write is None or write.done():
-            self._passed(fetch, header, data)
-        else:
-            self._written_later(fetch, header, data, write)
-        self.waiters.hand(obj.number, offset, data)
-        self.wake(obj)
+    def _hand(
+        self,
+        obj: CachedObject,
+        frames: Sequence[wire.Frame],
+        who: Callable[[int, int, int], bool],
+    ) -> list[wire.Frame]:
+        """Give frames that readers want now to them, from memory. Returns the others.
 
-    async def _disk_takes(self, fetch: Fetch, header: wire.FrameHeader) -> None:
-        """Wait a while for a disk that is behind, unless a reader has come for the bytes."""
-        obj = fetch.ranges[header.range_index].obj
-        pages = page_span(header.offset, header.length)
-        until = self._clock.now() + UNHURRIED_WAIT_S
-        while not self.fills(obj.number) and self._clock.now() < until:
-            if self.waiters.hurried(obj.number, *pages):
+        who: of the waiters' questions, whether anybody like that wants the pages.
+        """
+        left: list[wire.Frame] = []
+        for header, data in frames:
+            if who(obj.number, *page_span(header.offset, len(data))):
+                wire.check_digest(header, data, str(obj.name))
+                self.waiters.hand(obj.number, header.offset, data)
+            else:
+                left.append((header, data))
+        if len(left) < len(frames):
+            self.wake(obj)
+        return left
+
+    async def _disk_takes(
+        self, fetch: Fetch, obj: CachedObject, frames: Sequence[wire.Frame]
+    ) -> None:
+        """Wait a while for a disk that is behind: what passes it by would cross the WAN again.
+        Readers have their bytes meanwhile, and the lane's window holds the hub back."""
+        until = self._clock.now() + (UNHURRIED_WAIT_S if fetch.warm else BEHIND_WAIT_S)
+        left = list(frames)
+        while self._clock.now() < until:
+            takes = self.fills(obj.number) if fetch.warm else not self.disks.behind(obj.number)
+            if takes:
                 return
+            left = self._hand(obj, left, self.waiters.hurried)
             await asyncio.sleep(UNHURRIED_STEP_S)
 
-    def _write(
-        self, obj: CachedObject, header: wire.FrameHeader, data: bytes, check: Callable[[], None]
-    ) -> asyncio.Future[None] | None:
-        try:
-            return self.disks.write(obj, header.offset, data, header.digest, check)
-        except DiskSlow:
-            return None
-
-    def _arrived(self, fetch: Fetch, header: wire.FrameHeader, data: bytes) -> None:
-        now, encoded = self._clock.now(), header.payload_bytes
-        obj = fetch.ranges[header.range_index].obj
-        self._core.arrived(fetch, header.range_index, header.offset, len(data), encoded, now)
-        if self.waiters.wanted(obj.number, *page_span(header.offset, len(data))):
-            # It came while the frame was being written, and does not want to read the disk.
-            self.waiters.hand(obj.number, header.offset, data)
+    def _arrived(self, fetch: Fetch, obj: CachedObject, frames: Sequence[wire.Frame]) -> None:
+        now = self._clock.now()
+        for index, offset, length, encoded in _spans(frames):
+            self._core.arrived(fetch, index, offset, length, encoded, now)
+        # Who came while they were being written may not want to read the disk.
+        self._hand(obj, frames, self.waiters.wanted)
         self.wake(obj)
 
-    def _passed(self, fetch: Fetch, header: wire.FrameHeader, data: bytes) -> None:
-        now, encoded = self._clock.now(), header.payload_bytes
-        self._core.passed(fetch, header.range_index, header.offset, len(data), encoded, now)
+    def _pass_by(self, fetch: Fetch, obj: CachedObject, frames: Sequence[wire.Frame]) -> None:
+        """To the readers, and nowhere else."""
+        self._check(obj, frames)
+        now = self._clock.now()
+        for index, offset, length, encoded in _spans(frames):
+            self._core.passed(fetch, index, offset, length, encoded, now)
+        self._hand(obj, frames, self.waiters.needed)
 
-    def _written_later(
-        self, fetch: Fetch, header: wire.FrameHeader, data: bytes, write: asyncio.Future[None]
-    ) -> None:
-        """The readers have the frame; its pages stay in flight, and counted, until the disk has
-        said what became of it."""
-        obj, offset = fetch.ranges[header.range_index].obj, header.offset
-        self._core.delivered(fetch, len(data), header.payload_bytes, self._clock.now())
-        self._unsettled.setdefault(obj.number, {})[offset] = data
+    def _written_later(self, fetch: Fetch, obj: CachedObject, writing: Writing) -> None:
+        """The readers have the frames; their pages stay in flight, and counted, until the disk
+        has said what became of them."""
+        now = self._clock.now()
+        unsettled = self._unsettled.setdefault(obj.number, {})
+        for header, data in writing.frames:
+            self._core.delivered(fetch, len(data), header.payload_bytes, now)
+            unsettled[header.offset] = data
 
-        def settle(future: asyncio.Future[None]) -> None:
-            frames = self._unsettled.get(obj.number, {})
-            frames.pop(offset, None)
-            if not frames:
+        def settle(_: asyncio.Future[None]) -> None:
+            held = self._unsettled.get(obj.number, {})
+            for i, (header, data) in enumerate(writing.frames):
+                held.pop(header.offset, None)
+                good = i < writing.written
+                index, offset = header.range_index, header.offset
+                self._core.settled(fetch, index, offset, len(data), good=good)
+            if not held:
                 self._unsettled.pop(obj.number, None)
-            good = not future.cancelled() and future.exception() is None
-            self._core.settled(fetch, header.range_index, offset, len(data), good=good)
             self.wake(obj)
             self.drop(self._core.cache.reap(obj))
 
-        write.add_done_callback(settle)
+        writing.ended.add_done_callback(settle)
 
     def wake(self, obj: CachedObject) -> None:
         """Tell the readers of an object who have all they need, in memory or in the cache."""
@@ -290,3 +320,26 @@ class Filler:
         """Remove the files of objects that the core has dropped."""
         for o in objects:
             self.disks.drop(o.number)
+
+
+def _place(fetch: Fetch, frame: wire.Frame) -> tuple[CachedObject, bool]:
+    """Whose a frame is, and whether for the cache. Raises CorruptFrame."""
+    header, data = frame
+    r = fetch.ranges[header.range_index]
+    if header.offset < r.offset or header.offset + len(data) > r.offset + r.length:
+        raise CorruptFrame(f"{r.obj.name}: frame at {header.offset} outside of its range")
+    return r.obj, r.stored
+
+
+def _spans(frames: Sequence[wire.Frame]) -> Iterator[tuple[int, int, int, int]]:
+    """(range, offset, length, bytes on the wire) of frames that join together."""
+    index, offset, end, encoded = -1, 0, 0, 0
+    for header, data in frames:
+        if header.range_index != index or header.offset != end:
+            if index >= 0:
+                yield index, offset, end - offset, encoded
+            index, offset, encoded = header.range_index, header.offset, 0
+        end = header.offset + len(data)
+        encoded += header.payload_bytes
+    if index >= 0:
+        yield index, offset, end - offset, encoded

@@ -147,6 +147,10 @@ class SpokeReads:
                 # Pieces end at block bounds, so that each pins one block.
                 n = min(end - at, BLOCK_BYTES - at % BLOCK_BYTES, step)
                 step = min(2 * step, BLOCK_BYTES)
+                if not ahead and self.core.cache.state(obj, *page_span(at, n)) is ReadState.MISS:
+                    # A disk that was behind has let frames go: what is ahead has more such holes,
+                    # and piece by piece each would take a round trip.
+                    asked = at
                 asked, begun, refused = max(asked, at), max(begun, at), False
                 if asked < end and asked - at <= self._window_bytes * 3 // 4:
                     until = min(end, at + self._window_bytes)

@@ -8,12 +8,14 @@ from dataclasses import replace
 
 import pytest
 
+from hubspoke.adapters import disk_health
 from hubspoke.adapters.memory_blocks import FaultyBlockStore, MemoryBlockStore
 from hubspoke.core.budget import BudgetConfig, FairBudget
 from hubspoke.core.health import DiskState, HealthConfig
 from hubspoke.core.ids import ReadState
 from hubspoke.errors import Overloaded
 from hubspoke.ports import FileSpan
+from hubspoke.spoke import filler
 from hubspoke.spoke.memory import Memory
 from hubspoke.spoke.service import SpokeService
 from tests.shell.test_spoke_service import (
@@ -259,3 +261,46 @@ async def test_a_reader_keeps_what_has_come_until_all_has_come() -> None:
             async with asyncio.timeout(5):
                 await asyncio.gather(*(reads(i) for i in range(4)))
             assert not spoke.core.cache.used > 2 * MIB
+
+
+async def test_a_disk_that_is_behind_is_waited_for(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What passed it by would be asked of the hub a second time."""
+    monkeypatch.setattr(disk_health, "WRITES_PENDING_MAX", 4)
+    monkeypatch.setattr(filler, "BEHIND_WAIT_S", 10.0)
+    disk.hangs.add("write")
+    async with a_hub() as (hub, _):
+        await hub.put(NAME, BODY)
+        async with a_spoke(hub, disk.store()) as spoke:
+            reading = asyncio.create_task(get(spoke, 0, len(BODY)))
+            await until(lambda: spoke.disks.behind(1))
+            disk.go_on.set()
+            assert await reading == BODY
+            asked = sum(r.length for f in hub.fetches for r in f.ranges)
+            assert asked == len(BODY)
+
+
+async def test_what_passed_a_disk_by_is_asked_for_again_all_at_once(disk: Disk) -> None:
+    """A long read that found one missing piece after the other took a round trip for each."""
+    disk.errors["write"] = errno.ENOSPC
+    patient = replace(TUNING, health=HealthConfig(suspect_errors=1000))
+    async with a_hub() as (hub, app):
+        await hub.put(NAME, BODY)
+        async with a_spoke(hub, disk.store(), patient) as spoke:
+            result = await spoke.read(await spoke.resolve(NAME), 0, len(BODY), "c")
+            assert not isinstance(result.body, bytes | FileSpan)
+            pieces = [await anext(result.body)]
+            await until(lambda: not any(lane.requests for lane in spoke.core.scheduler.lanes))
+            asked = len(hub.fetches)
+            disk.errors.clear()
+            app.hold.clear()
+
+            async def rest() -> None:
+                pieces.extend([piece async for piece in result.body])  # type: ignore[union-attr]
+
+            reading = asyncio.create_task(rest())
+            await until(lambda: sum(r.length for f in hub.fetches[asked:] for r in f.ranges) > MIB)
+            app.hold.set()
+            await reading
+            assert b"".join(pieces) == BODY  # type: ignore[arg-type]  # no spans here

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hubspoke import wire
 from hubspoke.adapters.block_store import FileBlockStore
 from hubspoke.adapters.clock import BootClock
 from hubspoke.adapters.disk_health import (
@@ -79,8 +80,14 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
+def frame(offset: int = 0, *, of: bytes = b"x") -> wire.Frame:
+    data = of * 4096
+    digest = wire.digest(data)
+    return wire.FrameHeader(wire.FRAME_DATA, 0, 0, offset, 4096, 4096, digest), data
+
+
 async def write(disks: Disks, obj: CachedObject, offset: int = 0) -> None:
-    await disks.write(obj, offset, b"x" * 4096, 1, lambda: None)
+    await disks.write(obj, [frame(offset)]).ended
 
 
 async def test_new_objects_go_to_healthy_folders_and_old_ones_stay(faults: list[Fault]) -> None:
@@ -98,7 +105,7 @@ async def test_new_objects_go_to_healthy_folders_and_old_ones_stay(faults: list[
         assert sick.health.state is DiskState.SUSPECT
         assert disks.for_fill(old[0].number) is None
         with pytest.raises(DiskSlow):
-            disks.write(old[0], 0, b"", 1, lambda: None)
+            disks.write(old[0], [frame()])
         for number in range(100, 110):
             place = disks.for_fill(number)
             assert place is not None and place is not sick
@@ -149,14 +156,16 @@ async def test_a_hung_folder_refuses_at_once_what_it_cannot_begin(faults: list[F
         with pytest.raises(DiskSlow, match="reads are waiting"):
             hung.read(pair[0].number, 0, 4096)
         hung.health.state = DiskState.HEALTHY
-        writes = [hung.write(pair[0], 0, b"x", 1, lambda: None) for _ in range(WRITES_PENDING_MAX)]
+        writes = [hung.write(pair[0], [frame()] * 2) for _ in range(WRITES_PENDING_MAX // 2)]
         with pytest.raises(DiskSlow, match="writes are waiting"):
-            hung.write(pair[0], 0, b"x", 1, lambda: None)
+            hung.write(pair[0], [frame()])
         assert disks.for_fill(pair[0].number) is None
         # The other folder has threads of its own.
         assert await asyncio.wait_for(well.read(pair[1].number, 0, 4096), 5) == b"x" * 4096
         go_on.set()
-        await asyncio.gather(*reads, *writes)
+        await asyncio.gather(*reads, *(w.ended for w in writes))
+        assert all(w.written == 2 for w in writes)
+        assert not hung.behind
 
 
 async def test_a_call_that_never_ends_does_not_keep_the_process() -> None:

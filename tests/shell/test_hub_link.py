@@ -1,7 +1,7 @@
 """The spoke's link against hubs that misbehave on real sockets."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -83,10 +83,10 @@ async def fetch(
     frames: list[tuple[int, bytes]] = []
     ended: dict[int, HubSpokeError | None] = {}
 
-    async def on_frame(header: wire.FrameHeader, body: bytes) -> None:
-        frames.append((header.offset, body))
+    async def on_frames(batch: Sequence[wire.Frame]) -> None:
+        frames.extend((header.offset, body) for header, body in batch)
 
-    await link.fetch(0, REQUEST, on_frame, ended.__setitem__)
+    await link.fetch(0, REQUEST, on_frames, ended.__setitem__)
     return frames, ended
 
 
