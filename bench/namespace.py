@@ -18,7 +18,8 @@ from urllib.parse import urlsplit
 import uvloop
 
 from hubspoke.adapters.memory import MemoryObjectStore
-from hubspoke.core.ids import ObjectEntry, ObjectName, Version
+from hubspoke.core.ids import ObjectEntry, ObjectName, StoredObject, Version
+from hubspoke.core.noticed import Part
 from hubspoke.hub.tuning import HubTuning
 from hubspoke.lab.wan import RelayWan
 from tests.hub_bench import HubBench, running_spoke
@@ -27,13 +28,13 @@ BATCH = 2000
 
 
 class ManyObjects(MemoryObjectStore):
-    """Lists names that it makes up; holds no bytes."""
+    """Lists names that it makes up, all of them always; holds no bytes."""
 
     def __init__(self, count: int) -> None:
         super().__init__(["data"])
         self._count = count
 
-    async def scan(self) -> AsyncIterator[list[tuple[ObjectName, ObjectEntry]]]:
+    async def scan(self, part: Part | None = None) -> AsyncIterator[list[StoredObject]]:
         for start in range(0, self._count, BATCH):
             yield [
                 (

@@ -75,6 +75,15 @@ def hub(
         str | None, _option("--state", "DIR", "The namespace's log; one folder per store.")
     ] = None,
     region: Region = None,
+    rescan: Annotated[
+        str | None,
+        _option(
+            "--rescan",
+            "SECONDS|off",
+            "Compare the whole store with the log so often (only where the store tells no "
+            "changes: 60 for a folder, 300 for S3).",
+        ),
+    ] = None,
     insecure: Insecure = False,
     config: Config = None,
     log_level: LogLevel = None,

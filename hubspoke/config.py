@@ -21,7 +21,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from hubspoke import values
 from hubspoke.errors import ConfigError
 from hubspoke.report.cost import PriceOverride
-from hubspoke.values import Endpoint, S3Location, StalenessRule
+from hubspoke.values import Endpoint, Rescan, S3Location, StalenessRule
 
 _SHOWN_MAX = 200  # of a wrong value: the line must stay one that is read
 
@@ -63,7 +63,8 @@ class _Config(BaseModel):
 
 
 class HubConfig(_Config):
-    """`hubspoke hub`. state None: a folder of its own per store under the user's state folder."""
+    """`hubspoke hub`. state None: a folder of its own per store under the user's state folder.
+    rescan None: where the store tells no changes, every 60 s (folder) or 300 s (S3)."""
 
     process: ClassVar[str] = "hub"
 
@@ -76,6 +77,10 @@ class HubConfig(_Config):
     admin: Annotated[Endpoint, *_HOST_PORT] = Endpoint("127.0.0.1", 7071)
     state: Annotated[Path | None, *_FOLDER] = None
     region: Annotated[str, *_REGION] = ""
+    rescan: Annotated[
+        Rescan | None,
+        *_checked(values.rescan, "seconds from 1 to 10000000, such as 300, or off"),
+    ] = None
 
 
 class SpokeConfig(_Config):

@@ -18,11 +18,13 @@ from hubspoke.core.ids import (
     ObjectEntry,
     ObjectName,
     ReadState,
+    StoredObject,
     Version,
 )
 from hubspoke.core.names import Skipped
 from hubspoke.core.namespace import Listed as Listed
 from hubspoke.core.namespace import NamespaceRecord as NamespaceRecord
+from hubspoke.core.noticed import Part
 from hubspoke.errors import HubSpokeError
 
 
@@ -35,10 +37,8 @@ class Clock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """Bytes that are in the store but not yet under their name.
-
-    token: enough for the store to complete or discard them after a restart.
-    """
+    """Bytes that are in the store but not yet under their name. token: enough for the store to
+    complete or discard them after a restart."""
 
     name: ObjectName
     token: str
@@ -70,18 +70,19 @@ class ObjectStore(Protocol):
     """
 
     @property
-    def skipped(self) -> Skipped: ...  # what the last scan that ended left out
+    def skipped(self) -> Skipped: ...  # what the last whole scan that ended left out
+    @property
+    def list_requests(self) -> int: ...  # sent so far, where each has its price
     async def open(self) -> None: ...  # raises ConfigError when the store cannot be used
     async def close(self) -> None: ...
     async def buckets(self) -> list[str]: ...
     async def create_bucket(self, bucket: str) -> None: ...
     async def delete_bucket(self, bucket: str) -> None: ...  # BucketNotEmpty
-    def scan(self) -> AsyncIterator[list[tuple[ObjectName, ObjectEntry]]]: ...
+    def scan(self, part: Part | None = None) -> AsyncIterator[list[StoredObject]]: ...
     async def head(self, name: ObjectName) -> ObjectEntry | None: ...
 
     async def read(self, name: ObjectName, version: Version, offset: int, length: int) -> bytes:
-        """Exactly `length` bytes of exactly that version (the range lies inside the object), or
-        VersionChanged / NoSuchKey. Never bytes of two versions."""
+        """Exactly the range, of exactly that version; or VersionChanged, NoSuchKey."""
 
     async def stage(
         self, name: ObjectName, headers: dict[str, str], chunks: AsyncIterator[bytes]
@@ -99,8 +100,7 @@ class ObjectStore(Protocol):
 
     async def discard(self, staged: Staged) -> None: ...  # idempotent
     async def sweep(self, keep: Collection[str]) -> None:
-        """Throw away what a crash left staged, but the tokens in `keep`. Only at start, before
-        anything is staged."""
+        """Throw away what a crash left staged, but the tokens in `keep`. Only at start."""
 
     async def delete(self, name: ObjectName) -> None: ...  # idempotent
 

@@ -34,6 +34,7 @@ from hubspoke.adapters.block_store import FileBlockStore
 from hubspoke.adapters.clock import BootClock
 from hubspoke.adapters.disk_health import Drive
 from hubspoke.adapters.folder_store import FolderStore
+from hubspoke.adapters.folder_watch import FolderWatch
 from hubspoke.adapters.folders import (
     FolderLock,
     capacity,
@@ -62,11 +63,15 @@ from hubspoke.spoke.renewal import FollowerTuning
 from hubspoke.spoke.service import SpokeService
 from hubspoke.spoke.tuning import SpokeTuning
 from hubspoke.spoke.warm import WarmJobs
-from hubspoke.values import S3Location
+from hubspoke.values import Rescan, S3Location
 
 log = logging.getLogger(__name__)
 
 ENDPOINTS = "endpoints.json"
+# Between two comparisons of a store that tells no changes. A listing of S3 is paid for: 1,000,000
+# keys are 1,000 requests of 0.5 cents a thousand, 1.44 USD a day at this interval.
+FOLDER_RESCAN_S = 60.0
+S3_RESCAN_S = 300.0
 
 
 class Service(Protocol):
@@ -336,7 +341,15 @@ def spoke_id(state: Path) -> str:
 async def _hub_process(config: HubConfig, state: Path) -> Process:
     clock = BootClock()
     namespace = LmdbNamespace.open(state / "namespace", keep_log=True)
-    service = HubService(_store(config), namespace, clock, HubTuning(region=config.region))
+    is_folder = isinstance(config.store, Path)
+    rescan = config.rescan or Rescan(FOLDER_RESCAN_S if is_folder else S3_RESCAN_S)
+    tuning = HubTuning(
+        region=config.region,
+        rescan_s=rescan.seconds,
+        rescan_always=config.rescan is not None and rescan.seconds is not None,
+    )
+    source = FolderWatch(config.store, config.bucket) if isinstance(config.store, Path) else None
+    service = HubService(_store(config), namespace, clock, tuning, source=source)
     protocol = HubProtocolApp(service)
     phase = Phase()
     return Process(

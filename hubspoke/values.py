@@ -115,6 +115,22 @@ def dwpd(value: Any) -> float:
     return rating
 
 
+@dataclass(frozen=True, slots=True)
+class Rescan:
+    """seconds None: never."""
+
+    seconds: float | None
+
+
+def rescan(value: Any) -> Rescan:
+    if value is False or str(value).lower() == "off":
+        return Rescan(None)
+    seconds = float(value)
+    if isinstance(value, bool) or not 1 <= seconds <= 1e7:
+        raise ValueError
+    return Rescan(seconds)
+
+
 def endpoint(value: Any) -> Endpoint:
     match = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([^:\s/]+)):([0-9]{1,5})", _text(value))
     if match is None or int(match[3]) > 65535:

@@ -8,8 +8,9 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from hubspoke.core.ids import ObjectEntry, ObjectName, Version
+from hubspoke.core.ids import ObjectEntry, ObjectName, StoredObject, Version
 from hubspoke.core.names import Skipped
+from hubspoke.core.noticed import Part
 from hubspoke.errors import StoreUnavailable, VersionChanged
 from hubspoke.ports import MultipartUpload, ObjectStore, Staged, UploadedPart
 
@@ -60,6 +61,10 @@ class FaultyObjectStore:
     def skipped(self) -> Skipped:
         return self._store.skipped
 
+    @property
+    def list_requests(self) -> int:
+        return self._store.list_requests
+
     async def buckets(self) -> list[str]:
         await self._before("buckets")
         return await self._store.buckets()
@@ -74,8 +79,8 @@ class FaultyObjectStore:
         await self._store.delete_bucket(bucket)
         self._after(f"delete bucket {bucket}")
 
-    async def scan(self) -> AsyncIterator[list[tuple[ObjectName, ObjectEntry]]]:
-        async for batch in self._store.scan():
+    async def scan(self, part: Part | None = None) -> AsyncIterator[list[StoredObject]]:
+        async for batch in self._store.scan(part):
             await self._before("scan")
             yield batch
 

@@ -5,6 +5,7 @@ twice) and changes nothing.
 """
 
 import os
+import stat
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -13,7 +14,8 @@ from hubspoke.adapters.folder_layout import OWN_FOLDER, FolderLayout, is_file
 from hubspoke.adapters.folder_reads import file_entry, has_marker, marker_entry, settled
 from hubspoke.core.ids import ObjectEntry, ObjectName
 from hubspoke.core.names import Skipped, bucket_fault, key_fault
-from hubspoke.errors import StoreUnavailable
+from hubspoke.core.noticed import Part
+from hubspoke.errors import InvalidKey, NoSuchBucket, StoreUnavailable
 
 Batch = list[tuple[ObjectName, ObjectEntry]]
 
@@ -54,17 +56,40 @@ def bucket_names(layout: FolderLayout, skipped: Skipped | None = None) -> list[s
     return sorted(names)
 
 
-def walk(layout: FolderLayout, skipped: Skipped) -> Iterator[Batch]:
-    """All objects in batches of about 1,000, in no order. Raises StoreUnavailable."""
+def walk(layout: FolderLayout, skipped: Skipped, part: Part | None = None) -> Iterator[Batch]:
+    """All objects, or those of a part, in batches of about 1,000, in no order. Raises
+    StoreUnavailable."""
+    if part is not None:
+        yield from _walk_part(layout, part, skipped)
+        return
     for bucket in bucket_names(layout, skipped):
-        yield from _walk_bucket(layout, bucket, skipped)
+        everything = Part(bucket, "", deep=True)
+        yield from _walk_folder(layout, layout.bucket_path(bucket), everything, skipped)
 
 
-def _walk_bucket(layout: FolderLayout, bucket: str, skipped: Skipped) -> Iterator[Batch]:
-    base = layout.bucket_path(bucket)
+def _walk_part(layout: FolderLayout, part: Part, skipped: Skipped) -> Iterator[Batch]:
+    """A folder that is not there, or whose path leads elsewhere, has no objects."""
+    try:
+        # The path of a marker is its folder's.
+        name = ObjectName(part.bucket, part.prefix)
+        path = layout.path(name) if part.prefix else layout.bucket_path(part.bucket)
+        if os.path.realpath(path) != path or os.path.islink(path):
+            return
+        st = os.stat(path)
+    except (OSError, InvalidKey, NoSuchBucket):
+        return
+    if part.prefix and stat.S_ISDIR(st.st_mode) and has_marker(path):
+        yield [(name, marker_entry(st))]
+    yield from _walk_folder(layout, path, part, skipped)
+
+
+def _walk_folder(
+    layout: FolderLayout, base: bytes, part: Part, skipped: Skipped
+) -> Iterator[Batch]:
+    bucket = part.bucket
     batch: Batch = []
     fresh: list[tuple[ObjectName, bytes]] = []
-    folders = [(base, "")]
+    folders = [(base, part.prefix)]
     while folders:
         folder, prefix = folders.pop()
         for entry in _entries(folder, skipped):
@@ -79,6 +104,8 @@ def _walk_bucket(layout: FolderLayout, bucket: str, skipped: Skipped) -> Iterato
                 _skip(skipped, "longer than a key may be", entry.path)
                 continue
             if entry.is_dir(follow_symlinks=False):
+                if not part.deep:
+                    continue
                 folders.append((entry.path, key + "/"))
                 if has_marker(entry.path):
                     marker = marker_entry(entry.stat(follow_symlinks=False))

@@ -26,8 +26,9 @@ from hubspoke.adapters.folder_layout import (
 )
 from hubspoke.adapters.folder_reads import OpenFiles, file_entry, marker_entry
 from hubspoke.adapters.folder_staging import StagingFile, Token
-from hubspoke.core.ids import ObjectEntry, ObjectName, Version
+from hubspoke.core.ids import ObjectEntry, ObjectName, StoredObject, Version
 from hubspoke.core.names import Skipped, bucket_fault
+from hubspoke.core.noticed import Part
 from hubspoke.errors import (
     BucketNotEmpty,
     ConfigError,
@@ -63,8 +64,10 @@ class FolderStore:
         self._bucket = bucket
         self._tuning = tuning or FolderStoreTuning()
         self._layout = FolderLayout(os.fsencode(os.path.abspath(root)), bucket)
+        self._identity: tuple[int, int] | None = None  # of the root, from `open` on
         self._files = OpenFiles(self._tuning.open_files_max)
         self._pool = ThreadPoolExecutor(self._tuning.threads, thread_name_prefix="folder-store")
+        self.list_requests = 0  # a folder is listed for nothing
         self.skipped = Skipped()  # what the last finished scan left out
 
     async def open(self) -> None:
@@ -84,13 +87,30 @@ class FolderStore:
         if not os.access(root, os.X_OK):
             raise ConfigError(f"--store {self._given}: its files cannot be reached (no x right)")
         self._layout = FolderLayout(root, self._bucket)
+        self._identity = self._root_identity()
+
+    def _root_identity(self) -> tuple[int, int]:
+        st = os.stat(self._layout.root)
+        return st.st_dev, st.st_ino
+
+    def _check_root(self) -> None:
+        """A folder that was unmounted or exchanged shows no objects, but has not lost them.
+        Raises StoreUnavailable."""
+        try:
+            is_same = self._identity in (None, self._root_identity())
+        except OSError as e:
+            raise StoreUnavailable(f"the store's folder {self._given}: {e.strerror}") from e
+        if not is_same:
+            raise StoreUnavailable(f"the store's folder {self._given} is not the one it was")
 
     async def close(self) -> None:
         self._files.clear()
         await asyncio.to_thread(self._pool.shutdown)
 
     async def buckets(self) -> list[str]:
-        return await self._run(folder_scan.bucket_names, self._layout)
+        buckets = await self._run(folder_scan.bucket_names, self._layout)
+        await self._run(self._check_root)
+        return buckets
 
     async def create_bucket(self, bucket: str) -> None:
         if self._bucket is not None and bucket != self._bucket:
@@ -119,16 +139,24 @@ class FolderStore:
             if not folder_staging.remove_bucket(path):
                 raise BucketNotEmpty(f"bucket {bucket}: it still has objects")
 
-    async def scan(self) -> AsyncIterator[list[tuple[ObjectName, ObjectEntry]]]:
-        """`skipped` is replaced when the walk has ended."""
+    async def scan(self, part: Part | None = None) -> AsyncIterator[list[StoredObject]]:
+        """`skipped` is replaced when a walk of everything has ended."""
         skipped = Skipped()
-        batches = folder_scan.walk(self._layout, skipped)
+        batches = folder_scan.walk(self._layout, skipped, part)
         while (batch := await self._run(next, batches, None)) is not None:
             yield batch
-        self.skipped = skipped
+        await self._run(self._check_root)
+        if part is None:
+            self.skipped = skipped
 
     async def head(self, name: ObjectName) -> ObjectEntry | None:
-        return await self._run(folder_reads.head, self._layout, name)
+        return await self._run(self._head, name)
+
+    def _head(self, name: ObjectName) -> ObjectEntry | None:
+        found = folder_reads.head(self._layout, name)
+        if found is None:
+            self._check_root()
+        return found
 
     async def read(self, name: ObjectName, version: Version, offset: int, length: int) -> bytes:
         if length == 0:

@@ -11,8 +11,9 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, field
 
 from hubspoke.adapters.etag import multipart_etag
-from hubspoke.core.ids import ObjectEntry, ObjectName, Version
+from hubspoke.core.ids import ObjectEntry, ObjectName, StoredObject, Version
 from hubspoke.core.names import Skipped, bucket_fault, key_fault
+from hubspoke.core.noticed import Part
 from hubspoke.errors import (
     BucketNotEmpty,
     InvalidKey,
@@ -41,6 +42,7 @@ class MemoryObjectStore:
 
     def __init__(self, buckets: Sequence[str] = ()) -> None:
         self.skipped = Skipped()
+        self.list_requests = 0
         self._objects: dict[str, dict[str, tuple[ObjectEntry, bytes]]] = {b: {} for b in buckets}
         self._staged: dict[str, bytes] = {}
         self._staged_uploads: dict[str, str] = {}
@@ -67,11 +69,12 @@ class MemoryObjectStore:
             raise BucketNotEmpty(f"bucket {bucket}: {len(self._objects[bucket])} objects")
         del self._objects[bucket]
 
-    async def scan(self) -> AsyncIterator[list[tuple[ObjectName, ObjectEntry]]]:
+    async def scan(self, part: Part | None = None) -> AsyncIterator[list[StoredObject]]:
         everything = [
             (ObjectName(bucket, key), entry)
             for bucket, objects in self._objects.items()
             for key, (entry, _) in objects.items()
+            if part is None or part.covers(ObjectName(bucket, key))
         ]
         for i in range(0, len(everything), _SCAN_BATCH):
             yield everything[i : i + _SCAN_BATCH]

@@ -16,8 +16,9 @@ from hubspoke.adapters.etag import EMPTY_MD5, multipart_etag
 from hubspoke.adapters.s3_client import S3Client, S3ClientTuning
 from hubspoke.adapters.s3_keys import KeyProbe
 from hubspoke.adapters.s3_objects import S3Objects, size_and_etag
-from hubspoke.core.ids import ObjectEntry, ObjectName, Version
+from hubspoke.core.ids import ObjectEntry, ObjectName, StoredObject, Version
 from hubspoke.core.names import Skipped, key_fault
+from hubspoke.core.noticed import Part
 from hubspoke.errors import (
     ConfigError,
     InvalidKey,
@@ -67,6 +68,7 @@ class S3Store:
         tuning: S3ClientTuning | None = None,
     ) -> None:
         self.skipped = Skipped()  # a key of S3 can always be an object
+        self.list_requests = 0  # each of up to 1,000 keys, and each is paid for
         self._bucket = bucket
         self._prefix = prefix.strip("/") + "/" if prefix.strip("/") else ""
         self._client = S3Client(bucket, endpoint_url, region, tuning or S3ClientTuning())
@@ -111,13 +113,18 @@ class S3Store:
     async def delete_bucket(self, bucket: str) -> None:
         raise InvalidRequest(f"bucket {bucket}: the store itself is this bucket")
 
-    async def scan(self) -> AsyncIterator[list[tuple[ObjectName, ObjectEntry]]]:
-        async for page in self._objects.pages(self._prefix):
-            yield [
+    async def scan(self, part: Part | None = None) -> AsyncIterator[list[StoredObject]]:
+        if part is not None and part.bucket != self._bucket:
+            return
+        within = self._prefix + part.prefix if part is not None else self._prefix
+        async for page in self._objects.pages(within):
+            self.list_requests += 1
+            named = [
                 (ObjectName(self._bucket, key.removeprefix(self._prefix)), entry)
                 for key, entry in page
                 if key != self._prefix
             ]
+            yield [found for found in named if part is None or part.covers(found[0])]
 
     async def head(self, name: ObjectName) -> ObjectEntry | None:
         try:

@@ -44,6 +44,9 @@ class ObjectEntry:
     headers: dict[str, str] = field(default_factory=dict)
 
 
+StoredObject = tuple[ObjectName, ObjectEntry]
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """One entry of the hub's log: `name` now has `entry`, or is gone (`entry` is None)."""

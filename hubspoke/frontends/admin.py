@@ -89,10 +89,10 @@ def _json(document: Any, status: int = 200) -> Response:
     return Response(body, status, media_type="application/json")
 
 
-def _readiness(reasons: list[str], limits: list[str] | None = None) -> Response:
+def _readiness(reasons: list[str], limits: list[str] | None = None, **more: str) -> Response:
     """limits: told too, but 200 all the same, or a probe would take the whole hub from its spokes
     because nothing can be written."""
-    document = {"ready": not reasons, "reasons": [*reasons, *(limits or [])]}
+    document = {"ready": not reasons, "reasons": [*reasons, *(limits or [])], **more}
     return _json(document, 503 if reasons else 200)
 
 
@@ -222,7 +222,7 @@ def hub_admin_app(hub: HubView) -> FastAPI:
 
     @app.get("/readyz", summary="Serving, or the reasons why not", responses=dict(_READYZ))
     async def readyz() -> Response:
-        return _readiness(hub.ready(), hub.limits())
+        return _readiness(hub.ready(), hub.limits(), watch=hub.facts().watch.text())
 
     @app.get("/metrics", summary="For Prometheus", responses=dict(_METRICS))
     async def metrics() -> Response:

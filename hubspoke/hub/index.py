@@ -1,23 +1,19 @@
-"""Brings the log level with the store: the first index, the settling of intents, reconciliation.
+"""Brings the log level with the store at the start: the first index, the settling of intents.
 
-The store is the truth. Never: take a name for deleted because a scan did not show it; a HEAD has
-the last word.
+The store is the truth; a HEAD has the last word. reconcile.py does it while the hub serves.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
-import xxhash
 
 from hubspoke.core.hub import Settlement, differs, settlement
-from hubspoke.core.ids import Change, Epoch, LogSequence, ObjectEntry, ObjectName
+from hubspoke.core.ids import Change, Epoch, LogSequence, ObjectEntry
 from hubspoke.core.namespace import Incarnation, bucket_name
 from hubspoke.errors import HubSpokeError, NoSuchUpload, StoreUnavailable
-from hubspoke.hub.tuning import HubTuning
 from hubspoke.ports import Intent, NamespaceRecord, NamespaceStore, ObjectStore, Staged
 
 log = logging.getLogger(__name__)
@@ -130,55 +126,3 @@ async def settle_buckets(store: ObjectStore, namespace: NamespaceStore) -> None:
         await namespace.apply([Change(LogSequence(namespace.sequence + 1), name, None)])
     if found != namespace.buckets():
         await namespace.set_buckets(found)
-
-
-async def reconcile(
-    store: ObjectStore,
-    namespace: NamespaceStore,
-    refresh: Callable[[ObjectName], Awaitable[bool]],
-    progress: IndexProgress,
-    tuning: HubTuning,
-) -> None:
-    """Look for changes made while the hub was away; reads are served meanwhile.
-
-    Memory: a hash a name, about 70 MB for a million. Two names with one hash could hide a
-    deletion until a read of the name finds it (chance 3e-8 at a million); nothing worse follows.
-    """
-    progress.state = "reconciling"
-    log.info("reconciliation started entries=%d", len(namespace))
-    until = namespace.sequence
-    seen: set[int] = set()
-    async for batch in store.scan():
-        suspects = []
-        for name, entry in batch:
-            seen.add(_hash(name))
-            record = namespace.get(name)
-            if differs(record.entry if record is not None else None, entry):
-                suspects.append(name)
-        progress.objects += len(batch)
-        await _refresh_all(suspects, refresh, progress, tuning)
-        await asyncio.sleep(0)
-    for bucket in namespace.buckets():
-        after = ""
-        while page := namespace.scan(bucket, after=after, limit=tuning.index_batch):
-            after = page[-1].name.key
-            gone = [r.name for r in page if r.sequence <= until and _hash(r.name) not in seen]
-            await _refresh_all(gone, refresh, progress, tuning)
-            await asyncio.sleep(0)
-    progress.state = "complete"
-    log.info("reconciliation complete objects=%d changed=%d", progress.objects, progress.changed)
-
-
-async def _refresh_all(
-    names: list[ObjectName],
-    refresh: Callable[[ObjectName], Awaitable[bool]],
-    progress: IndexProgress,
-    tuning: HubTuning,
-) -> None:
-    for start in range(0, len(names), tuning.refreshes_max):
-        changed = await asyncio.gather(*map(refresh, names[start : start + tuning.refreshes_max]))
-        progress.changed += sum(changed)
-
-
-def _hash(name: ObjectName) -> int:
-    return xxhash.xxh3_64_intdigest(f"{name.bucket}\0{name.key}".encode())

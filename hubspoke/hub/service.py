@@ -28,12 +28,13 @@ from hubspoke.hub.index import (
     IndexProgress,
     begin_life,
     first_index,
-    reconcile,
     settle_buckets,
     settle_intents,
 )
 from hubspoke.hub.lookups import Lookups
+from hubspoke.hub.reconcile import bucket_change
 from hubspoke.hub.tuning import HubTuning
+from hubspoke.hub.watch import ChangeSource, Watch
 from hubspoke.hub.writes import HubWrites
 from hubspoke.ports import Clock, NamespaceStore, ObjectStore, ReadResult, Resolved
 from hubspoke.report.facts import HubFacts
@@ -53,16 +54,17 @@ class HubService(HubWrites):
         clock: Clock,
         tuning: HubTuning,
         *,
+        source: ChangeSource | None = None,
         new_epoch: Callable[[], str] = lambda: secrets.token_hex(8),
         new_incarnation: Callable[[], str] = lambda: secrets.token_hex(8),
     ) -> None:
+        """source: what tells the changes that others make in the store."""
         super().__init__(store, namespace)
         self._clock = clock
         self._tuning = tuning
         self._new_epoch = new_epoch
         self._incarnation = new_incarnation()
         self._started_at = clock.now()
-        self._reconciling: asyncio.Task[None] | None = None
         self._refreshing: dict[ObjectName, asyncio.Task[bool]] = {}
         # The longest term this life has granted or may owe to an earlier one; the first is durable.
         self._noted_term_s = 0.0
@@ -71,6 +73,9 @@ class HubService(HubWrites):
         self._sent_bytes = 0
         self._lookups = Lookups(store, namespace, self.refresh, clock, tuning)
         self.progress = IndexProgress()
+        self._watch = Watch(
+            store, namespace, source, self.settle, self._settle_bucket, self.progress, clock, tuning
+        )
 
     async def start(self) -> None:
         """Open the store, bring the log level with it, then serve.
@@ -89,7 +94,7 @@ class HubService(HubWrites):
             epoch = Epoch(self._new_epoch())
             await first_index(self._store, namespace, epoch, self.progress)
             lives = await begin_life(namespace, self._incarnation)
-            self._tell_skipped()
+            self._watch.tell_skipped()
         else:
             self._not_ready = "settling changes that a stop cut short"
             former_term_s = float(namespace.fact(LEASE_TERM_FACT) or 0.0)
@@ -126,8 +131,7 @@ class HubService(HubWrites):
         )
         if fresh:
             self.progress.state = "complete"
-        else:
-            self._reconciling = asyncio.create_task(self._reconcile())
+        self._watch.start(level=fresh)
         self._not_ready = ""
         log.info("hub serves epoch=%s sequence=%d", namespace.epoch, namespace.sequence)
 
@@ -139,9 +143,7 @@ class HubService(HubWrites):
     async def close(self) -> None:
         """Let changes end, end the feeds, close store and namespace."""
         self._not_ready = "stopping"
-        if self._reconciling is not None:
-            self._reconciling.cancel()
-            await asyncio.wait([self._reconciling])
+        await self._watch.close()
         await self._lookups.close()
         if hasattr(self, "_changes"):
             await self._changes.close()
@@ -182,6 +184,7 @@ class HubService(HubWrites):
             limits=self.limits(),
             skipped=dict(self._store.skipped.counts),
             skipped_examples={k: list(v) for k, v in self._store.skipped.examples.items()},
+            watch=self._watch.facts(),
         )
 
     # Reading -----------------------------------------------------------------------------------
@@ -286,7 +289,7 @@ class HubService(HubWrites):
         if self._not_ready or name in self._refreshing:
             return
         if len(self._refreshing) >= self._tuning.refreshes_max:
-            log.warning("too many changes behind the hub's back at once, put off name=%s", name)
+            self._watch.notice(name)
             return
         task = asyncio.create_task(self._refresh(name))
         self._refreshing[name] = task
@@ -301,6 +304,14 @@ class HubService(HubWrites):
         return await self._refresh(name)
 
     async def _refresh(self, name: ObjectName) -> bool:
+        try:
+            return await self.settle(name)
+        except HubSpokeError as e:
+            log.warning("change behind the hub's back not settled name=%s error=%s", name, e)
+            return False
+
+    async def settle(self, name: ObjectName) -> bool:
+        """As `refresh`, but raises HubSpokeError when the store or the log did not answer."""
         changed = False
 
         async def look(known: ObjectEntry | None) -> bool:
@@ -311,31 +322,13 @@ class HubService(HubWrites):
         async def look_again() -> ObjectEntry | None:
             return await self._store.head(name)
 
-        try:
-            await self._changes.run(Work(name, act=look_again, check=look, intent=False))
-        except HubSpokeError as e:
-            log.warning("change behind the hub's back not settled name=%s error=%s", name, e)
-            return False
+        await self._changes.run(Work(name, act=look_again, check=look, intent=False))
         if changed:
-            log.info("changed behind the hub's back name=%s", name)
+            log.debug("changed behind the hub's back name=%s", name)
         return changed
 
-    async def _reconcile(self) -> None:
-        try:
-            await reconcile(self._store, self._namespace, self.refresh, self.progress, self._tuning)
-            self._tell_skipped()
-        except HubSpokeError as e:
-            log.warning("reconciliation stopped error=%s", e)
-
-    def _tell_skipped(self) -> None:
-        """Once at each start; /v1/status has the examples."""
-        skipped = self._store.skipped
-        if skipped.counts:
-            log.warning(
-                "names in the store that cannot be objects are left out: %s; such as %s",
-                ", ".join(f"{n} x {reason}" for reason, n in skipped.counts.items()),
-                next(iter(skipped.examples.values()))[0],
-            )
+    async def _settle_bucket(self, bucket: str) -> None:
+        await self._changes.run(bucket_change(self._store, self._namespace, bucket))
 
     # Spokes ------------------------------------------------------------------------------------
 

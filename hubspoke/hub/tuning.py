@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from hubspoke.core.hub import HubCoreConfig
 from hubspoke.core.leases import LeaseConfig
+from hubspoke.core.noticed import NoticedConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +20,19 @@ class HubTuning:
     change_wait_s: float = 30.0
     # A reader waits for a change of its name: the longest wait for leases, and the store.
     read_wait_s: float = 10.0
-    # Changes behind the hub's back that are looked at together.
+    # Changes behind the hub's back: names that are looked at together, one by one ...
     refreshes_max: int = 64
+    # ... and in a comparison of many, where each waits a round trip for the leases: 3,000 a
+    # second over 60 ms.
+    reconcile_max: int = 256
+    noticed: NoticedConfig = field(default_factory=NoticedConfig)
+    # From one comparison of the whole store with the log to the next where the store does not
+    # tell its changes, or always; None: never.
+    rescan_s: float | None = None
+    rescan_always: bool = False
+    # After one that failed, and after changes were lost.
+    reconcile_retry_s: float = 10.0
+    reconcile_rest_s: float = 1.0
     # For so long a name that the store did not have is not asked for again, and so many such
     # names are remembered: a job that polls for a file, or a thousand workers that look for one.
     absent_s: float = 1.0

@@ -106,6 +106,33 @@ class SpokeFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class WatchFacts:
+    """How changes that are not made through the hub are found. mode: "starting", "notifications",
+    "rescan" (everything is compared every `rescan_seconds`) or "off". reason: why not
+    notifications. Counts are since the start."""
+
+    mode: str = "starting"
+    reason: str | None = None
+    rescan_seconds: float | None = None
+    folders: int = 0  # watched now
+    events: int = 0  # from the kernel, since the watch was set up
+    waiting: int = 0  # names and parts of the store, to be looked at
+    changes: int = 0  # that became log entries
+    lost: int = 0  # times that changes were not told
+    rescans: int = 0  # comparisons of everything, with that of the start
+    last_rescan_seconds: float | None = None
+    list_requests: int = 0  # to an S3 store, 1,000 keys each
+
+    def text(self) -> str:
+        """As /readyz tells it."""
+        what = self.mode
+        if self.rescan_seconds is not None:
+            what = "rescan" if what == "rescan" else f"{what} and rescan"
+            what += f" every {self.rescan_seconds:g} s"
+        return f"{what}: {self.reason}" if self.reason else what
+
+
+@dataclass(frozen=True, slots=True)
 class HubFacts:
     """What the hub's admin port shows. requests: by operation; bytes: object bytes to spokes
     and S3 clients, and from writers, since the start. limits: what it cannot do while it serves.
@@ -122,6 +149,7 @@ class HubFacts:
     limits: list[str] = field(default_factory=list)
     skipped: dict[str, int] = field(default_factory=dict)
     skipped_examples: dict[str, list[str]] = field(default_factory=dict)
+    watch: WatchFacts = field(default_factory=WatchFacts)
 
     def document(self) -> dict[str, Any]:
         """As `/v1/status` shows it."""

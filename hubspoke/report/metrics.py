@@ -6,6 +6,7 @@ value that is null in the report has no sample.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -142,8 +143,19 @@ HUB_METRICS = (
     Row("hub_sent_bytes", "counter", "sent_bytes", "Object bytes to spokes and clients."),
     Row("hub_received_bytes", "counter", "received_bytes", "Object bytes from writers."),
     Row("hub_writable", "gauge", "writable", "1 while the log can be written."),
+    Row("hub_watched_folders", "gauge", "watch.folders", "Folders whose changes are told."),
+    Row("hub_watch_events", "counter", "watch.events", "From the kernel, since the set-up."),
+    Row("hub_watch_waiting", "gauge", "watch.waiting", "Noticed and not yet looked at."),
+    Row("hub_watch_lost", "counter", "watch.lost", "Times that changes were not told."),
+    Row("hub_changes_found", "counter", "watch.changes", "Made behind the hub's back."),
+    Row("hub_rescans", "counter", "watch.rescans", "Comparisons of the whole store."),
+    Row("hub_rescan_seconds", "gauge", "watch.last_rescan_seconds", "Duration of the last."),
+    Row("hub_list_requests", "counter", "watch.list_requests", "LIST requests to the store."),
     Row("hub_skipped_names", "gauge", "skipped", "Names left out by the last scan.", "reason"),
 )
+
+
+WATCH_MODES = ("starting", "notifications", "rescan", "off")
 
 
 def _value(document: Mapping[str, Any], path: str) -> Any:
@@ -267,6 +279,7 @@ def hub_metrics(facts: HubFacts, ready: bool) -> bytes:
         "received_bytes": facts.received_bytes,
         "writable": float(not facts.limits),
         "skipped": facts.skipped,
+        "watch": asdict(facts.watch),
     }
 
     def metrics() -> Iterable[Metric]:
@@ -276,5 +289,9 @@ def hub_metrics(facts: HubFacts, ready: bool) -> bytes:
         yield GaugeMetricFamily("hubspoke_ready", "1 when /readyz is 200.", value=float(ready))
         for row in HUB_METRICS:
             yield _metric(row, document)
+        mode = GaugeMetricFamily("hubspoke_hub_watch_mode", "1 for the mode.", labels=["mode"])
+        for each in WATCH_MODES:
+            mode.add_metric([each], float(facts.watch.mode == each))
+        yield mode
 
     return _render(metrics)

@@ -414,7 +414,7 @@ async def test_a_hub_that_cannot_write_stays_ready_and_says_so() -> None:
     hub = FixedHub()
     async for client in serve(hub_admin_app(hub)):
         hub.limited = ["writes are impossible, the log cannot be written: No space left on device"]
-        told = {"ready": True, "reasons": hub.limited}
+        told = {"ready": True, "reasons": hub.limited, "watch": "starting"}
         assert await client.get("/readyz") == (200, told)
         assert "hubspoke_hub_writable 0.0" in (await client.get("/metrics"))[1].splitlines()
 
