@@ -79,6 +79,10 @@ class DeadlineExceeded(HubSpokeError):
     retryable = True
 
 
+class HubBusy(HubUnavailable):
+    """The hub is there and takes no more now (503): it may soon."""
+
+
 class Overloaded(HubSpokeError):
     """A bounded queue or budget is full."""
 

@@ -15,7 +15,7 @@ written. A frame that is not written, or not soon, goes to its readers from memo
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import groupby
 
 from hubspoke import wire
@@ -26,7 +26,7 @@ from hubspoke.core.cache import CachedObject
 from hubspoke.core.ids import ReadState, page_span
 from hubspoke.core.scheduler import Fetch, Punch
 from hubspoke.core.spoke import SpokeCore
-from hubspoke.errors import CorruptFrame, HubSpokeError, HubUnavailable
+from hubspoke.errors import CorruptFrame, HubBusy, HubSpokeError, HubUnavailable
 from hubspoke.ports import Clock, HubLink
 from hubspoke.spoke.waiters import Need, Waiters
 
@@ -38,9 +38,15 @@ STORE_WAIT_S = 0.03
 # What is only warmed goes at the disk's pace: passed by, it would cross the WAN again.
 UNHURRIED_WAIT_S = 0.25
 UNHURRIED_STEP_S = 0.005
+# A hub that is busy is asked six times in this time; readers then fail, or ask again themselves.
+BUSY_RETRY_S = 3.0
+BUSY_PAUSE_S = 0.05
 # The rest waits for a disk that is behind, not for one that hangs: readers whose bytes come behind
 # these on the lane wait with them.
 BEHIND_WAIT_S = 0.1
+
+OnFrames = Callable[[Sequence[wire.Frame]], Awaitable[None]]
+OnRange = Callable[[int, HubSpokeError | None], None]
 
 
 class Filler:
@@ -149,7 +155,7 @@ class Filler:
 
         error: HubSpokeError = HubUnavailable("the fetch was given up")
         try:
-            await self._link.fetch(fetch.lane.index, self._request(fetch), on_frames, on_range)
+            await self._fetch(fetch, on_frames, on_range)
         except HubSpokeError as e:
             error = e
             log.debug("fetch failed number=%d error=%s", fetch.number, e)
@@ -159,6 +165,22 @@ class Filler:
             for r in left:
                 self.waiters.fail(r.obj.number, r.first, r.last, error)
             self.dispatch()
+
+    async def _fetch(self, fetch: Fetch, on_frames: OnFrames, on_range: OnRange) -> None:
+        """Ask again while the hub refuses to begin, for a while: its bound is on what runs at the
+        same time, and its fetches end within a round trip or two. The lane rests meanwhile."""
+        until, pause = self._clock.now() + BUSY_RETRY_S, BUSY_PAUSE_S
+        while True:
+            try:
+                return await self._link.fetch(
+                    fetch.lane.index, self._request(fetch), on_frames, on_range
+                )
+            except HubBusy as e:
+                if self._clock.now() + pause > until:
+                    raise
+                log.debug("fetch refused number=%d pause_s=%g error=%s", fetch.number, pause, e)
+                await asyncio.sleep(pause)
+                pause *= 2
 
     def _range_failed(self, fetch: Fetch, index: int, error: HubSpokeError) -> None:
         r = fetch.ranges[index]

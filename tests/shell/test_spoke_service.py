@@ -18,7 +18,7 @@ from hubspoke.adapters.memory_blocks import MemoryBlockStore
 from hubspoke.adapters.memory_namespace import MemoryNamespace
 from hubspoke.core.ids import ObjectName, ReadState
 from hubspoke.core.ranking import RuleRanker
-from hubspoke.errors import NoSuchKey, VersionChanged
+from hubspoke.errors import HubBusy, NoSuchKey, Overloaded, VersionChanged
 from hubspoke.frontends.hub_protocol import HubProtocolApp
 from hubspoke.frontends.s3 import S3App
 from hubspoke.frontends.s3.response import buffers
@@ -26,6 +26,7 @@ from hubspoke.frontends.server import HttpServer, address, bind
 from hubspoke.hub.service import HubService
 from hubspoke.hub.tuning import HubTuning
 from hubspoke.ports import BlockStore, ReadResult
+from hubspoke.spoke import filler
 from hubspoke.spoke.service import SpokeService
 from hubspoke.spoke.tuning import SpokeTuning
 
@@ -58,12 +59,16 @@ class CountingApp(HubProtocolApp):
         self._asked = fetches
         self.hold = asyncio.Event()
         self.hold.set()
+        self.refuse = 0  # so many fetches, as when too many are being answered
 
     async def _fetch(self, scope, receive, send):  # type: ignore[no-untyped-def]
         event = await receive()
         message = wire.decode(event["body"])
         assert isinstance(message, wire.FetchRequest)
         self._asked.append(message)
+        if self.refuse:
+            self.refuse -= 1
+            raise Overloaded("too many fetches")
         events = [event]
 
         async def again():  # type: ignore[no-untyped-def]
@@ -157,6 +162,30 @@ async def test_many_readers_of_one_range_cause_one_fetch() -> None:
             assert sum(r.length for r in asked) == 102_400
             assert spoke.ledger.requests[ReadState.MISS] == 1
             assert spoke.ledger.requests[ReadState.LATE] == 79
+
+
+async def test_a_fetch_that_a_busy_hub_refuses_is_asked_again() -> None:
+    async with a_hub() as (hub, app):
+        await hub.put(NAME, BODY)
+        async with a_spoke(hub, tuning=replace(TUNING, fetch_attempts=1)) as spoke:
+            app.refuse = 3
+            assert await get(spoke, 0, 4096) == BODY[:4096]
+            assert len(hub.fetches) == 4
+
+
+async def test_a_hub_that_stays_busy_is_an_error_in_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(filler, "BUSY_RETRY_S", 0.2)
+    async with a_hub() as (hub, app):
+        await hub.put(NAME, BODY)
+        async with a_spoke(hub, tuning=replace(TUNING, fetch_attempts=1)) as spoke:
+            app.refuse = 1000
+            with pytest.raises(HubBusy, match="too many fetches"):
+                await get(spoke, 0, 4096)
+            assert len(hub.fetches) == 3
+            app.refuse = 0
+            assert await get(spoke, 0, 4096) == BODY[:4096]
 
 
 async def test_a_cancelled_reader_leaves_the_flight_running() -> None:
