@@ -144,9 +144,10 @@ class LeaseRenewal:
         """So that a spoke that restarts without its hub knows how old its replica is."""
         if now - self._noted_current_at < self._tuning.note_current_s:
             return
-        if self._lease.acks():
-            return  # the change of a name that is called back may have come about already
         if self._lease.state(now=now, applied=self._namespace.sequence) == "valid":
             self._noted_current_at = now
+            # A name that is called back may have changed since: current until then, no longer.
+            current_at = min(now, self._lease.current_until() or now)
+            noted_ns = self._clock.unix_ns() - int((now - current_at) * 1e9)
             with suppress(StoreUnavailable):  # the namespace has said so, and the follower waits
-                await self._namespace.put_fact(CURRENT_FACT, str(self._clock.unix_ns()))
+                await self._namespace.put_fact(CURRENT_FACT, str(noted_ns))
