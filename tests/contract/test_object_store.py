@@ -9,6 +9,7 @@ import pytest
 
 from hubspoke.adapters.etag import multipart_etag
 from hubspoke.core.ids import ObjectEntry, ObjectName, Version
+from hubspoke.core.noticed import Part
 from hubspoke.errors import (
     InvalidKey,
     InvalidPart,
@@ -293,3 +294,19 @@ async def test_sweep_removes_what_no_intent_names(object_store: ObjectStore) -> 
     assert (await object_store.complete(kept)).size == 3
     await object_store.discard(lost)
     assert await object_store.head(name("lost")) is None
+
+
+async def test_a_part_is_scanned_as_the_whole_is(object_store: ObjectStore) -> None:
+    for key in ("a", "d/1", "d/e/2", "d/e/f/3", "de/4"):
+        await put(object_store, key, b"x")
+    everything = await scanned(object_store)
+    for prefix in ("", "d/", "d/e/", "none/"):
+        for deep in (True, False):
+            part = Part(BUCKET, prefix, deep)
+            found = {n: e async for batch in object_store.scan(part) for n, e in batch}
+            expected = {n: e for n, e in everything.items() if part.covers(n)}
+            assert {n: e.version for n, e in found.items()} == {
+                n: e.version for n, e in expected.items()
+            }, part
+    async for batch in object_store.scan(Part("other", "", deep=True)):
+        assert batch == []

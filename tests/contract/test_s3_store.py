@@ -9,10 +9,15 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
+from hubspoke.adapters.clock import BootClock
+from hubspoke.adapters.memory_namespace import MemoryNamespace
 from hubspoke.adapters.s3_client import S3ClientTuning
 from hubspoke.adapters.s3_store import S3Store
 from hubspoke.core.ids import ObjectName, Version
 from hubspoke.errors import ConfigError, InvalidKey, StoreUnavailable, VersionChanged
+from hubspoke.hub.service import HubService
+from hubspoke.hub.tuning import HubTuning
+from tests.hub_bench import until
 
 BUCKET = "data"
 
@@ -49,6 +54,38 @@ async def test_prefix_is_the_border_of_the_store(s3_bucket: str) -> None:
         assert [n.key async for batch in inner.scan() for n, _ in batch] == ["x"]
         assert {n.key async for batch in outer.scan() for n, _ in batch} == {"a/x", "ab"}
         assert await outer.read(name("a/x"), version, 0, 5) == b"inner"
+
+
+async def test_a_hub_finds_what_others_changed_in_the_bucket_at_the_interval(
+    s3_bucket: str,
+) -> None:
+    async with opened(s3_bucket, "behind") as other:
+        version = await put(other, "a", b"one")
+        store = S3Store(BUCKET, "behind", endpoint_url=s3_bucket)
+        hub = HubService(
+            store, MemoryNamespace(keep_log=True), BootClock(), HubTuning(rescan_s=0.2)
+        )
+        await hub.start()
+        await until(lambda: hub.facts().watch.mode == "rescan", "rescan")
+
+        def found(key: str) -> Version | None:
+            entry = hub.known(name(key))
+            return entry.version if entry is not None else None
+
+        assert found("a") == version
+        version = await put(other, "a", b"two")
+        await until(lambda: found("a") == version, "an overwrite of the same size")
+        before = hub.facts().sequence
+        version = await put(other, "new", b"x")
+        await until(lambda: found("new") == version, "a new object")
+        await other.delete(name("a"))
+        await until(lambda: found("a") is None, "a deletion")
+        rescans = hub.facts().watch.rescans
+        await until(lambda: hub.facts().watch.rescans > rescans + 1, "two more comparisons")
+        watch = hub.facts().watch
+        assert hub.facts().sequence == before + 2, "one entry for each change"
+        assert watch.list_requests >= watch.rescans + 1, "and the first index"
+        await hub.close()
 
 
 async def test_key_the_server_would_rename_is_refused_and_the_other_object_stays(

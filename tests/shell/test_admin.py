@@ -408,6 +408,10 @@ async def test_the_hubs_port_shows_what_it_serves() -> None:
         assert document["skipped_examples"] == {"a link to nothing": ["/store/a"]}
         assert 'hubspoke_hub_skipped_names{reason="a link to nothing"} 2.0' in text.splitlines()
         assert "hubspoke_hub_writable 1.0" in text.splitlines()
+        assert document["watch"]["mode"] == "starting"
+        assert 'hubspoke_hub_watch_mode{mode="starting"} 1.0' in text.splitlines()
+        assert 'hubspoke_hub_watch_mode{mode="rescan"} 0.0' in text.splitlines()
+        assert "hubspoke_hub_list_requests_total 0.0" in text.splitlines()
 
 
 async def test_a_hub_that_cannot_write_stays_ready_and_says_so() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hubspoke.config import HubConfig, SpokeConfig, load
 from hubspoke.errors import ConfigError
 from hubspoke.report.cost import PriceOverride
-from hubspoke.values import Endpoint, S3Location, StalenessRule, parse_size
+from hubspoke.values import Endpoint, Rescan, S3Location, StalenessRule, parse_size
 
 SPOKE: dict[str, Any] = {"hub": "http://127.0.0.1:7070", "cache": ["/c"]}
 
@@ -188,6 +188,10 @@ def test_a_wrong_flag_names_flag_value_and_remedy(
         ({"bucket": "Nope"}, "--bucket: 'Nope': expected a bucket's name"),
         ({"store": "s3://a-b", "bucket": "other"}, "--bucket: 'other': only for a folder"),
         ({"store": None}, "--store: not given (nor HUBSPOKE_HUB_STORE); expected a folder"),
+        ({"rescan": "0.5"}, "--rescan: '0.5': expected seconds from 1 to 10000000, such as 300"),
+        ({"rescan": "nan"}, "--rescan: 'nan': expected seconds"),
+        ({"rescan": "on"}, "--rescan: 'on': expected seconds"),
+        ({"rescan": True}, "--rescan: True: expected seconds"),
     ],
 )
 def test_a_wrong_flag_of_the_hub(flags: dict[str, Any], message: str) -> None:
@@ -291,3 +295,11 @@ def test_a_port_beyond_loopback_needs_insecure(address: str) -> None:
 @pytest.mark.parametrize("address", ["127.0.0.1:0", "127.8.8.8:1", "[::1]:8080", "localhost:9"])
 def test_loopback_needs_nothing(address: str) -> None:
     assert spoke(listen=address).listen.loopback
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"), [("300", 300.0), (60, 60.0), ("off", None), (False, None)]
+)
+def test_a_rescan_is_seconds_or_off(given: object, seconds: float | None) -> None:
+    assert hub(rescan=given).rescan == Rescan(seconds)
+    assert hub().rescan is None
