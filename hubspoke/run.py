@@ -39,6 +39,7 @@ from hubspoke.adapters.folders import (
     FolderLock,
     capacity,
     lock_all,
+    notice_other_hub,
     outside,
     outside_of_any_store,
     room,
@@ -367,6 +368,7 @@ def _store(config: HubConfig) -> ObjectStore:
         from hubspoke.adapters.s3_store import S3Store
 
         return S3Store(config.store.bucket, config.store.prefix)
+    notice_other_hub(config.store)
     return FolderStore(config.store, config.bucket)
 
 

@@ -71,6 +71,25 @@ def lock_all(folders: Iterable[tuple[Path, str]]) -> list[FolderLock]:
     return list(held.values())
 
 
+def notice_other_hub(store: Path) -> None:
+    """Warn when another hub on this host serves the folder: each would take the other's changes
+    for changes behind its back. An flock on the folder itself leaves nothing in it; the
+    descriptor stays open, and the lock held, until the process ends."""
+    try:
+        descriptor = os.open(store, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return  # the store says so itself
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        log.warning(
+            "another hub serves this store too: what is written through it is seen late here, and "
+            "spokes of both may disagree; use one hub store=%s", store,
+        )  # fmt: skip
+    except OSError as e:
+        log.info("cannot tell whether another hub serves the store error=%s", e)
+
+
 def outside(folder: Path, store: Path, flag: str) -> None:
     """Raises ConfigError when the folder lies in a store: its files would become objects."""
     inner, outer = os.path.realpath(folder), os.path.realpath(store)

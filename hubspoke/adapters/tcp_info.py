@@ -27,7 +27,7 @@ def tcp_info(sock: HasSockopt) -> TcpInfo | None:
     """None when the socket is closed or the kernel is older than 4.19 (no bytes_sent)."""
     try:
         raw = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _SIZE)
-    except OSError:
+    except (OSError, ValueError):  # ValueError: uvloop, whose socket is closed
         return None
     if len(raw) < _SIZE:
         return None

@@ -134,6 +134,20 @@ def test_a_second_hub_on_one_state_is_refused(a_hub: Running, store: Path, tmp_p
     assert line == f"hubspoke hub: --state: '{tmp_path / 'state'}': in use by process {a_hub.pid}"
 
 
+def test_a_second_hub_on_one_store_says_so(a_hub: Running, store: Path, tmp_path: Path) -> None:
+    before = sorted(store.iterdir())
+    with running(*hub(store, tmp_path / "other-state")) as second:
+        second.ready()
+        assert "WARNING hubspoke.adapters.folders another hub serves this store too" in second.log
+    assert "another hub" not in a_hub.log
+    assert sorted(store.iterdir()) == before
+    a_hub.signal(signal.SIGKILL)
+    a_hub.wait()
+    with running(*hub(store, tmp_path / "other-state")) as alone:
+        alone.ready()
+        assert "another hub" not in alone.log
+
+
 def test_a_second_spoke_on_one_cache_is_refused(a_hub: Running, tmp_path: Path) -> None:
     with running(*spoke(a_hub.data, tmp_path / "cache")) as first:
         first.ready()

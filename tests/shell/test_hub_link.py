@@ -5,10 +5,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
+import uvloop
 import zstandard
 
 from hubspoke import wire
 from hubspoke.adapters.hub_link import AiohttpHubLink, LinkConfig
+from hubspoke.adapters.tcp_info import TcpInfo, tcp_info
 from hubspoke.errors import (
     DeadlineExceeded,
     FormatError,
@@ -189,3 +191,25 @@ async def test_the_kernel_counts_what_crossed() -> None:
     assert n.received - received in (0, 1)  # the FIN takes a sequence number too
     assert n.received_by_class["demand"] == n.received
     assert n.sent > len(wire.encode(REQUEST))
+
+
+def test_a_closed_connection_has_no_counts_whatever_the_loop() -> None:
+    """Or a hub that is lost would break the report and the metrics of its spoke."""
+
+    async def closed() -> TcpInfo | None:
+        server = await asyncio.get_running_loop().create_server(asyncio.Protocol, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        transport, _ = await asyncio.get_running_loop().create_connection(
+            asyncio.Protocol, "127.0.0.1", port
+        )
+        sock = transport.get_extra_info("socket")
+        assert tcp_info(sock) is not None
+        transport.abort()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        server.close()
+        return tcp_info(sock)
+
+    for loop in (uvloop.new_event_loop, asyncio.new_event_loop):
+        with asyncio.Runner(loop_factory=loop) as runner:
+            assert runner.run(closed()) is None
