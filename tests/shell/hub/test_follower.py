@@ -200,7 +200,8 @@ async def test_while_a_snapshot_is_loaded_the_old_replica_is_answered_with_its_a
     policy = PartitionPolicy([Rule("bkt/strict/", None)])
     async with running_spoke(hub.url, tmp_path / "s") as spoke:
         await hub.put("old", b"1")
-        await spoke.fresh()
+        await spoke.fresh()  # which may be by a lease from before the change
+        await until(lambda: spoke.version("old") is not None, "the change")
     await hub.hub.delete(ObjectName("bkt", "old"))
     for i in range(12):
         await hub.put(f"k{i:02}", b"x")
