@@ -135,6 +135,17 @@ JOB_METRICS = (
     Row("job_wait_seconds", "counter", "wait_seconds", "Waiting as posted by the job."),
 )
 
+# Of each warm job, from `warm`.
+WARM_METRICS = (
+    Row("warm_job_objects", "gauge", "objects", "Objects that the job means."),
+    Row("warm_job_cached_objects", "gauge", "cached_objects", "Of these, wholly cached."),
+    Row("warm_job_bytes", "gauge", "bytes", "Bytes that the job means."),
+    Row("warm_job_cached_bytes", "gauge", "cached_bytes", "Of these, cached."),
+    Row("warm_job_fetched_bytes", "gauge", "fetched_bytes", "Brought by the job since its start."),
+    Row("warm_job_problems", "gauge", "problem_count", "Objects that could not be brought."),
+)
+WARM_STATES = ("matching", "running", "done", "failed", "cancelled")
+
 HUB_METRICS = (
     Row("hub_objects", "gauge", "objects", "Objects in the namespace."),
     Row("hub_sequence", "gauge", "sequence", "Last change in the log."),
@@ -208,6 +219,16 @@ def _folder_states(folders: Iterable[Mapping[str, Any]]) -> Metric:
     return family
 
 
+def _warm_states(jobs: Iterable[Mapping[str, Any]]) -> Metric:
+    family = GaugeMetricFamily(
+        "hubspoke_warm_job_state", "1 for the state it is in.", labels=["warm_job", "state"]
+    )
+    for job in jobs:
+        for state in WARM_STATES:
+            family.add_metric([job["id"], state], float(job["state"] == state))
+    return family
+
+
 def _disks(report: Mapping[str, Any]) -> Iterable[Metric]:
     folders, endurance = report["cache"]["folders"], report["endurance"]
     yield _folder_states(folders)
@@ -262,6 +283,8 @@ def spoke_metrics(
         for row in SPOKE_METRICS:
             yield _metric(row, report)
         yield from _each(JOB_METRICS, "job", "name", report["jobs"])
+        yield from _each(WARM_METRICS, "warm_job", "id", report["warm"])
+        yield _warm_states(report["warm"])
         yield from _disks(report)
         yield _latency(latency)
 

@@ -237,6 +237,27 @@ def _jobs(report: Mapping[str, Any]) -> Table:
     return table
 
 
+def _warm_jobs(report: Mapping[str, Any]) -> Table:
+    table = Table(title="Warm jobs", title_justify="left", box=None, pad_edge=False)
+    for name in ("", "does", "state", "objects", "cached", "of", "rate", "left", "errors"):
+        left = name in ("", "does", "state")
+        table.add_column(name, justify="left" if left else "right")
+    for job in report["warm"]:
+        failure = f" ({job['failure']['code']})" if job["failure"] else ""
+        table.add_row(
+            job["id"],
+            job["action"],
+            job["state"] + failure,
+            f"{number(job['cached_objects'])}/{number(job['objects'])}",
+            size(job["cached_bytes"]),
+            size(job["bytes"]),
+            rate(job["bytes_per_second"]),
+            seconds(job["eta_seconds"]),
+            number(job["problem_count"]),
+        )
+    return table
+
+
 def render_report(report: Mapping[str, Any]) -> Group:
     """All sections, one under the other."""
     region = f" in {report['region']}" if report["region"] else ""
@@ -247,6 +268,8 @@ def render_report(report: Mapping[str, Any]) -> Group:
         parts += [section(report), ""]
     if report["jobs"]:
         parts.append(_jobs(report))
+    if report["warm"]:
+        parts.append(_warm_jobs(report))
     return Group(*parts)
 
 
@@ -280,6 +303,7 @@ def status_document(
         "lag_seconds": report["metadata"]["lag_seconds"],
         "writeback_pending_bytes": report["writeback"]["pending_bytes"],
         "jobs": report["jobs"],
+        "warm": report["warm"],
         "streams": streams,
     }
 
@@ -306,6 +330,8 @@ def render_status(status: Mapping[str, Any], streams_max: int = 20) -> Group:
     parts: list[Any] = [f"{status['spoke']}  {ready}", now]
     if status["jobs"]:
         parts.append(_jobs(status))
+    if status["warm"]:
+        parts.append(_warm_jobs(status))
     if status["streams"]:
         parts.append(_streams(status["streams"], streams_max))
     return Group(*parts)

@@ -18,6 +18,23 @@ from hubspoke.report.cost import Prices, cost_section
 from hubspoke.report.facts import EnduranceFacts, SpokeFacts
 
 SCHEMA = 1
+WARM_KEYS = (
+    "id",
+    "action",
+    "state",
+    "started",
+    "seconds",
+    "objects",
+    "cached_objects",
+    "bytes",
+    "cached_bytes",
+    "fetched_bytes",
+    "bytes_per_second",
+    "eta_seconds",
+    "problem_count",
+    "failure",
+)
+WARM_ENDED_MAX = 8  # of the jobs that have ended, the newest; /v1/warm has them all
 NS = 1_000_000_000
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 
@@ -79,6 +96,7 @@ def build_report(
         "cache": asdict(facts.cache),
         "endurance": _endurance(facts),
         "metadata": asdict(facts.metadata),
+        "warm": [{key: job[key] for key in WARM_KEYS} for job in _warm_shown(facts)],
         # Writes go to the hub's door: nothing is staged at a spoke.
         "writeback": dict.fromkeys(
             (
@@ -90,6 +108,13 @@ def build_report(
             )
         ),
     }
+
+
+def _warm_shown(facts: SpokeFacts) -> list[dict[str, Any]]:
+    """Jobs under way and the last that have ended, newest first."""
+    active = [job for job in facts.warm if job["state"] in ("matching", "running")]
+    ended = [job for job in facts.warm if job["state"] not in ("matching", "running")]
+    return active + ended[:WARM_ENDED_MAX]
 
 
 def _endurance(facts: SpokeFacts) -> dict[str, Any]:

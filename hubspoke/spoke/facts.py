@@ -62,6 +62,7 @@ class FactsCollector:
             full_copy_bytes=self._full_copy_bytes(),
             endurance=self._endurance(),
             streams=s.streams(),
+            warm=s.warm.jobs(),
         )
 
     def _wan(self) -> WanFacts:
@@ -155,14 +156,14 @@ class FactsCollector:
 
     def _sum_folders(self) -> int | None:
         """Bytes of all objects under the folders that were read; None if they are too many."""
-        scan = self._service.namespace.scan
+        listed = self._service.namespace.listed
         total = entries = 0
         for bucket, prefix in self._outermost():
             after = ""
-            while page := scan(bucket, prefix=prefix, after=after, limit=1_000):
-                total += sum(r.entry.size for r in page)
+            while page := listed(bucket, prefix=prefix, after=after, limit=1_000):
+                total += sum(size for _, size, _, _ in page)
                 entries += len(page)
-                after = page[-1].name.key
+                after = page[-1][0]
                 if entries > ENTRIES_MAX:
                     return None
         return total if entries else None

@@ -4,152 +4,35 @@
         |          +-----> failed      (why: `failure`)
         +----------+-----> cancelled   (what has arrived stays)
 
-Jobs live in memory and end with the process; run again, a job fetches only what is missing. A job
-is done when everything it means is local, looked at after the last byte came: what changed or was
-dropped meanwhile is brought again. Bounded: jobs at a time, finished ones remembered, errors kept.
+A job outlives the process: its record lies in the state folder (warm_records.py), and at the next
+start it begins anew and fetches only what is missing. A job is done when everything it means is
+local, looked at after the last byte came: what changed or was dropped meanwhile is brought again.
+Bounded: jobs at a time, finished ones remembered, for how long, errors kept.
 """
 
 import asyncio
 import logging
-from typing import Any, Literal
+from typing import Any
 
 from hubspoke.core.cache import PAGES_PER_BLOCK
-from hubspoke.core.ids import PAGE_BYTES, ObjectName
+from hubspoke.core.ids import PAGE_BYTES
 from hubspoke.core.scheduler import Punch
 from hubspoke.core.selection import Selection
 from hubspoke.core.spoke import SpokeCore
-from hubspoke.core.warm import RateMeter
-from hubspoke.errors import HubSpokeError, HubUnavailable, Overloaded
+from hubspoke.errors import HubSpokeError, HubUnavailable, Overloaded, StoreUnavailable
 from hubspoke.ports import Clock, NamespaceStore
-from hubspoke.report.report import rfc3339
 from hubspoke.spoke.filler import Filler
 from hubspoke.spoke.follower import Follower
 from hubspoke.spoke.survey import MANY_PATHS, Survey, Tally
 from hubspoke.spoke.warm_fetch import JobFailed, WarmFetch, Window
+from hubspoke.spoke.warm_job import PROBLEMS_KEPT, Action, EndedJob, Job, State
+from hubspoke.spoke.warm_records import WarmRecords
 from hubspoke.spoke.warm_tuning import WarmTuning
 
 log = logging.getLogger(__name__)
 
-Action = Literal["warm", "check", "evict"]
-State = Literal["matching", "running", "done", "failed", "cancelled"]
-
-PROBLEMS_KEPT = 100
-PATHS_SHOWN = 1_000
+RECORD_S_MAX = 5.0  # until a record is durable; after that the job goes on without
 EVICT_PAGES = 64 * PAGES_PER_BLOCK  # punched in about 2 ms before others have their turn
-
-
-class Job:
-    """What one request asked for, and how far it is. Times are seconds of the spoke's clock."""
-
-    def __init__(
-        self,
-        number: int,
-        action: Action,
-        selection: Selection,
-        *,
-        force: bool,
-        threads: int | None,
-        now: float,
-        unix_ns: int,
-    ) -> None:
-        self.id = f"w{number}"
-        self.action = action
-        self.selection: Selection | None = selection  # until it has ended
-        self.path_count = len(selection.paths)
-        self.paths = selection.paths[:PATHS_SHOWN]
-        self.force = force
-        self.threads = threads
-        self.state: State = "matching"
-        self.failure: JobFailed | None = None
-        self.tally = Tally()
-        self.of_path = [Tally() for _ in self.paths]
-        self.unmatched: list[str] = []
-        self.unmatched_count = 0
-        self.fetched_bytes = 0
-        self.freed_bytes = 0
-        self.in_use_bytes = 0
-        self.skipped_bytes = 0  # of a forced job that means more than fits
-        self.problems: dict[str, str] = {}
-        self.problem_count = 0
-        self.task: asyncio.Task[None] | None = None
-        self._started = now
-        self._started_unix_ns = unix_ns
-        self._ended: float | None = None
-        self._meter = RateMeter()
-        self._budget: int | None = None  # bytes a forced job may still bring
-
-    @property
-    def active(self) -> bool:
-        return self.state in ("matching", "running")
-
-    def begin(self, now: float) -> None:
-        """Its objects are counted."""
-        self.state = "running"
-        self._meter.add(0, now)
-
-    def end(self, state: State, now: float) -> None:
-        self.state = state
-        self.selection = None  # with 20,000 paths it is 5 MB
-        self._ended = now
-
-    def allow(self, budget: int | None) -> None:
-        """How much it may bring in the next pass; None: all of it."""
-        self._budget = budget
-        self.skipped_bytes = 0
-
-    def fits(self, bytes_: int) -> bool:
-        """Whether an object with so much missing is brought; takes it from the budget."""
-        if self._budget is None:
-            return True
-        if bytes_ > self._budget:
-            self.skipped_bytes += bytes_
-            return False
-        self._budget -= bytes_
-        return True
-
-    def arrived(self, bytes_: int, now: float) -> None:
-        self.fetched_bytes += bytes_
-        self.tally.cached_bytes += bytes_
-        self._meter.add(bytes_, now)
-
-    def problem(self, name: ObjectName, error: HubSpokeError) -> None:
-        """The object could not be brought."""
-        self.problem_count += 1
-        if len(self.problems) < PROBLEMS_KEPT:
-            self.problems[str(name)] = str(error)
-
-    def document(self, now: float) -> dict[str, Any]:
-        """As JSON, without the paths."""
-        running = self.action == "warm" and self.active
-        left = self.tally.bytes - self.tally.cached_bytes
-        known = self.state != "matching"
-        failure = self.failure
-        return {
-            "id": self.id,
-            "action": self.action,
-            "state": self.state,
-            "started": rfc3339(self._started_unix_ns),
-            "seconds": (self._ended or now) - self._started,
-            "force": self.force,
-            "threads": self.threads,
-            **self.tally.document(),
-            "fetched_bytes": self.fetched_bytes,
-            "freed_bytes": self.freed_bytes,
-            "in_use_bytes": self.in_use_bytes,
-            "bytes_per_second": self._meter.rate(now) if running else None,
-            "eta_seconds": self._meter.eta_s(left, now) if running and known else None,
-            "path_count": self.path_count,
-            "unmatched_count": self.unmatched_count if known else None,
-            "unmatched": self.unmatched,
-            "problem_count": self.problem_count,
-            "problems": [{"object": k, "error": v} for k, v in self.problems.items()],
-            "failure": {"code": failure.code, "message": str(failure)} if failure else None,
-        }
-
-    def paths_document(self) -> list[dict[str, Any]]:
-        """How much of each path is local, as of the last look."""
-        pairs = zip(self.paths, self.of_path, strict=True)
-        return [{"path": path, **tally.document()} for path, tally in pairs]
 
 
 class WarmJobs:
@@ -172,13 +55,39 @@ class WarmJobs:
         self._clock = clock
         self._tuning = tuning
         self._window = Window(tuning)
-        self._jobs: dict[str, Job] = {}  # oldest first
+        self._records = WarmRecords(namespace, tuning.jobs_max + tuning.finished_max)
+        self._jobs: dict[str, Job | EndedJob] = {}  # oldest first
         self._number = 0
         self._open = False
+        self._closing = False
 
     def open(self) -> None:
-        """The cache's index is loaded: from now on, counts are true."""
+        """The cache's index is loaded: from now on, counts are true. Jobs of the former process
+        go on."""
         self._open = True
+        now, unix_ns = self._clock.now(), self._clock.unix_ns()
+        for record in self._records.load():
+            try:
+                job = self._revived(record, now, unix_ns)
+            except (KeyError, TypeError, ValueError, HubSpokeError) as e:
+                log.warning("warm job of a former process cannot be read error=%r", e)
+                continue
+            self._number = max(self._number, job.number)
+            self._jobs[job.id] = job
+            if isinstance(job, Job):
+                log.info("warm job goes on id=%s action=%s", job.id, job.action)
+                job.task = asyncio.get_running_loop().create_task(self._run(job))
+        self._forget_old()
+
+    def _revived(self, record: dict[str, Any], now: float, unix_ns: int) -> Job | EndedJob:
+        if "ended_unix_ns" in record:
+            return EndedJob(record)
+        started = int(record["started_unix_ns"])
+        return Job(
+            int(record["number"]), record["action"], Selection(record["paths"]),
+            force=record["force"], threads=record["threads"],
+            now=now - max(0, unix_ns - started) / 1e9, unix_ns=started,
+        )  # fmt: skip
 
     def _unknown(self) -> list[str]:
         """Reasons why names and bytes cannot be counted now."""
@@ -212,15 +121,34 @@ class WarmJobs:
         self._jobs[job.id] = job
         self._forget_old()
         job.task = asyncio.get_running_loop().create_task(self._run(job))
-        return job.document(now)
+        document = job.document(now)
+        await self._note(job)
+        return document
+
+    async def _note(self, job: Job) -> None:
+        """Make the job as it is now outlive the process; a disk that does not take it costs only
+        that."""
+        record = job.record(self._clock.now())
+        try:
+            async with asyncio.timeout(RECORD_S_MAX):
+                await self._records.put(job.id, record)
+        except (StoreUnavailable, TimeoutError) as e:
+            log.warning("warm job not noted, a restart will not know of it id=%s error=%r",
+                        job.id, e)  # fmt: skip
 
     def _forget_old(self) -> None:
-        finished = [job.id for job in self._jobs.values() if not job.active]
-        for old in finished[: max(0, len(finished) - self._tuning.finished_max)]:
-            del self._jobs[old]
+        """Ended jobs that are too many or too long ago."""
+        ended = [job for job in self._jobs.values() if job.ended_unix_ns is not None]
+        since = self._clock.unix_ns() - int(self._tuning.finished_s * 1e9)
+        excess = len(ended) - self._tuning.finished_max
+        for at, job in enumerate(ended):
+            if at < excess or (job.ended_unix_ns or 0) < since:
+                del self._jobs[job.id]
+                self._records.forget(job.id)
 
     def jobs(self) -> list[dict[str, Any]]:
         """Newest first."""
+        self._forget_old()
         now = self._clock.now()
         return [job.document(now) for job in reversed(self._jobs.values())]
 
@@ -237,9 +165,14 @@ class WarmJobs:
         if job is not None and job.task is not None and job.active:
             job.task.cancel()
             await asyncio.wait({job.task})
+            if job.active:  # its task had not begun, so nothing of it ran, not even its end
+                job.end("cancelled", self._clock.now(), self._clock.unix_ns())
+                await self._note(job)
         return self.job(job_id)
 
     async def close(self) -> None:
+        """Stop; what runs goes on after the next start."""
+        self._closing = True
         tasks = [job.task for job in self._jobs.values() if job.task is not None]
         for task in tasks:
             task.cancel()
@@ -270,11 +203,13 @@ class WarmJobs:
             log.exception("warm job broke id=%s", job.id)
             job.failure = JobFailed("internal", f"{type(e).__name__}: {e}")
         finally:
-            job.end(state, self._clock.now())
+            job.end(state, self._clock.now(), self._clock.unix_ns())
             log.info(
                 "warm job ended id=%s action=%s state=%s objects=%d bytes=%d failure=%s",
                 job.id, job.action, state, job.tally.objects, job.tally.bytes, job.failure,
             )  # fmt: skip
+        if not (self._closing and state == "cancelled"):
+            await self._note(job)
 
     async def _replica(self, job: Job) -> None:
         """Wait until the names are known."""

@@ -29,7 +29,7 @@ from hubspoke.spoke.waiters import Need
 from hubspoke.spoke.warm_tuning import WarmTuning
 
 if TYPE_CHECKING:  # a job has a fetch; the fetch only writes the job's progress
-    from hubspoke.spoke.warm import Job
+    from hubspoke.spoke.warm_job import Job
 
 log = logging.getLogger(__name__)
 

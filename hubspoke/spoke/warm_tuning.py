@@ -7,6 +7,7 @@ from dataclasses import dataclass
 class WarmTuning:
     jobs_max: int = 16  # at a time
     finished_max: int = 64  # remembered
+    finished_s: float = 7 * 86_400.0  # for so long: who looks on Monday sees Friday's
     # Asked for and not there yet, of all jobs: 1 Gbit/s at 500 ms. Small objects are bounded by
     # their number: at 60 ms, 1,024 are 17,000 objects a second.
     window_bytes: int = 64 << 20

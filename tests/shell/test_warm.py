@@ -27,7 +27,7 @@ from hubspoke.frontends.s3.response import buffers
 from hubspoke.frontends.server import HttpServer, address, bind
 from hubspoke.hub.service import HubService
 from hubspoke.hub.tuning import HubTuning
-from hubspoke.ports import BlockStore
+from hubspoke.ports import BlockStore, NamespaceStore
 from hubspoke.spoke.service import SpokeService
 from hubspoke.spoke.tuning import SpokeTuning
 from hubspoke.spoke.warm_tuning import WarmTuning
@@ -95,10 +95,13 @@ async def a_hub() -> AsyncIterator[Hub]:
 
 @asynccontextmanager
 async def a_spoke(
-    hub: Hub, tuning: SpokeTuning = TUNING, blocks: BlockStore | None = None
+    hub: Hub,
+    tuning: SpokeTuning = TUNING,
+    blocks: BlockStore | None = None,
+    namespace: NamespaceStore | None = None,
 ) -> AsyncIterator[SpokeService]:
     link = AiohttpHubLink(hub.url, tuning.spoke_id, tuning.pacing.lanes)
-    namespace = MemoryNamespace(keep_log=False)
+    namespace = MemoryNamespace(keep_log=False) if namespace is None else namespace
     store = blocks or MemoryBlockStore()
     spoke = SpokeService(link, namespace, store, BootClock(), RuleRanker(), tuning)
     await spoke.start()
@@ -375,7 +378,7 @@ async def test_jobs_are_bounded_and_old_ones_forgotten() -> None:
                 await ended(spoke, job_id)
             for _ in range(6):
                 await run(spoke, "check", "data")
-            assert [job["id"] for job in spoke.warm.jobs()] == ["w8", "w7", "w6", "w5"]
+            assert [job["id"] for job in spoke.warm.jobs()] == ["w8", "w7", "w6"]
             assert spoke.warm.job("w1") is None and await spoke.warm.cancel("w1") is None
 
 
