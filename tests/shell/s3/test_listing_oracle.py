@@ -143,15 +143,17 @@ def test_no_key_of_a_group_is_behind_its_end(prefix: str, tail: str) -> None:
 def test_what_a_namespace_lists_is_what_it_scans(
     tmp_path_factory: pytest.TempPathFactory, names: list[str], prefix: str, after: str
 ) -> None:
-    from hubspoke.core.ids import LogSequence
+    from hubspoke.core.ids import Epoch, LogSequence
     from hubspoke.ports import NamespaceRecord
 
     async def run() -> None:
         namespace = LmdbNamespace.open(tmp_path_factory.mktemp("ns"), keep_log=False)
         try:
+            await namespace.begin_load()
             await namespace.load(
                 [NamespaceRecord(ObjectName("b-1", n), ENTRY, LogSequence(1)) for n in names]
             )
+            await namespace.adopt(Epoch("e"), LogSequence(1), buckets=["b-1"])
             expected = [k for k in sorted(names) if k.startswith(prefix) and k > after]
             for limit in (1, 3, 1000):
                 listed = namespace.listed("b-1", prefix=prefix, after=after, limit=limit)
