@@ -100,7 +100,7 @@ class SpokeConfig(_Config):
     region: Annotated[str, *_REGION] = ""
     policy: Annotated[
         tuple[StalenessRule, ...],
-        *_checked(values.rules, "PREFIX=strict or PREFIX=bounded:SECONDS"),
+        *_checked(values.rules, "PREFIX=strict or PREFIX=bounded:SECONDS, each prefix once"),
     ] = ()
     prefetch: Annotated[bool, *_ON_OFF] = True
     cache_dwpd: Annotated[

@@ -188,7 +188,11 @@ def _rule(value: Any) -> StalenessRule:
 
 
 def rules(value: Any) -> tuple[StalenessRule, ...]:
-    return tuple(_rule(item) for item in _items(value, ","))
+    """One for each prefix at most: of two, nobody could say which holds."""
+    rules = tuple(_rule(item) for item in _items(value, ","))
+    if len({rule.prefix for rule in rules}) < len(rules):
+        raise ValueError
+    return rules
 
 
 def switch(value: Any) -> bool:

@@ -28,6 +28,11 @@ class PartitionPolicy:
     rules: Sequence[PolicyRule] = ()
     default_s: float | None = BOUNDED_DEFAULT_S
 
+    def bounds(self) -> dict[str, float | None]:
+        """What holds below each prefix, the default as that of the empty one."""
+        rules = {rule.prefix: rule.bounded_s for rule in self.rules}
+        return dict(sorted(({"": self.default_s} | rules).items()))
+
     def bound_for(self, name: ObjectName) -> float | None:
         """Seconds of age up to which the name is answered; None: strict."""
         path = str(name)

@@ -75,6 +75,14 @@ class CacheFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyFacts:
+    """What is answered below a prefix without the hub. bounded_seconds: None is strict."""
+
+    prefix: str
+    bounded_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class MetadataFacts:
     """The replica against the hub. lease: "valid", "expired" or "none"."""
 
@@ -84,6 +92,7 @@ class MetadataFacts:
     lag_seconds: float | None
     lease: str
     staleness_seconds: float | None
+    policy: list[PolicyFacts] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

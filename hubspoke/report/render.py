@@ -199,8 +199,16 @@ def _state(report: Mapping[str, Any]) -> Table:
             ("entries", number(metadata["entries"])),
             ("lease", str(metadata["lease"])),
             ("lag", seconds(metadata["lag_seconds"])),
+            ("answers may be old by", seconds(metadata["staleness_seconds"])),
+            ("without the hub", ", ".join(map(_policy, metadata.get("policy", [])))),
         ],
     )
+
+
+def _policy(rule: Mapping[str, Any]) -> str:
+    bound = rule["bounded_seconds"]
+    answer = "strict" if bound is None else f"bounded:{bound:g}"
+    return f"{rule['prefix']}={answer}" if rule["prefix"] else answer
 
 
 def _folder(folder: Mapping[str, Any]) -> str:
@@ -301,6 +309,8 @@ def status_document(
         "cache_capacity_bytes": report["cache"]["capacity_bytes"],
         "lease": report["metadata"]["lease"],
         "lag_seconds": report["metadata"]["lag_seconds"],
+        "staleness_seconds": report["metadata"]["staleness_seconds"],
+        "policy": report["metadata"].get("policy", []),
         "writeback_pending_bytes": report["writeback"]["pending_bytes"],
         "jobs": report["jobs"],
         "warm": report["warm"],

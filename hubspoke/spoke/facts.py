@@ -13,6 +13,7 @@ from hubspoke.report.facts import (
     EnduranceFacts,
     FolderFacts,
     MetadataFacts,
+    PolicyFacts,
     SpokeFacts,
     WanFacts,
 )
@@ -146,6 +147,7 @@ class FactsCollector:
             lag_seconds=f.lag_seconds(),
             lease=f.lease_state(),
             staleness_seconds=f.staleness_s(),
+            policy=[PolicyFacts(*bound) for bound in s.tuning.follower.policy.bounds().items()],
         )
 
     def _full_copy_bytes(self) -> int | None:

@@ -131,6 +131,12 @@ def test_a_listing_is_bound_by_the_strictest_of_its_names() -> None:
     assert policy.bound_below(ObjectName("c", "")) == 5.0
 
 
+def test_what_holds_is_told_with_its_default() -> None:
+    policy = PartitionPolicy([Rule("b/logs/", 60.0), Rule("b/", None)])
+    assert list(policy.bounds().items()) == [("", 3600.0), ("b/", None), ("b/logs/", 60.0)]
+    assert PartitionPolicy([Rule("", None)]).bounds() == {"": None}
+
+
 def test_without_a_lease_strict_refuses_and_bounded_answers_up_to_its_age() -> None:
     policy = PartitionPolicy([Rule("s/", None)], default_s=60.0)
     assert "strict" in (policy.refusal(ObjectName("s", ""), 0.1, below=True) or "")

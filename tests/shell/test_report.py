@@ -58,7 +58,7 @@ KEYS = {
     "memory_bytes folders",
     "endurance": "written_bytes_per_day drive_writes_per_day dwpd_rated dwpd_share "
     "expected_life_years io_pressure drives",
-    "metadata": "sequence hub_sequence entries lag_seconds lease staleness_seconds",
+    "metadata": "sequence hub_sequence entries lag_seconds lease staleness_seconds policy",
     "writeback": "staged_bytes pending_bytes replicated_bytes oldest_pending_seconds failed",
 }
 
