@@ -166,6 +166,7 @@ class SpokeLease:
         self._ended: dict[int, None] = {}
         # (through, required, ids under way) of replies whose sequence is not yet applied.
         self._clearing: list[tuple[int, LogSequence, frozenset[int]]] = []
+        self._forgot_at = float("-inf")
 
     def replied(
         self,
@@ -176,7 +177,13 @@ class SpokeLease:
         applied: LogSequence,
         now: float,
     ) -> bool:
-        """Take a reply over. Returns whether a revocation is new and wants acknowledging."""
+        """Take a reply over. Returns whether a revocation is new and wants acknowledging.
+
+        One that was asked for before `forget` is nothing to go by: its lease may be older than a
+        revocation that was acknowledged and forgotten since.
+        """
+        if sent_at <= self._forgot_at:
+            return False
         new = False
         for revocation_id, name in grant.revocations:
             new |= self.revoke(revocation_id, name, now=now)
@@ -251,8 +258,9 @@ class SpokeLease:
         """Give every lease up before it ends; until when the replica was current stays known."""
         self._held.clear()
 
-    def forget(self) -> None:
+    def forget(self, *, now: float) -> None:
         """Another replica: leases and revocations of the old one say nothing about it."""
+        self._forgot_at = now
         self._held.clear()
         self._clearing.clear()
         self._revoked.clear()

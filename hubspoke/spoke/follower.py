@@ -154,7 +154,7 @@ class Follower(Admission):
         loaded, _ = self._loading or (0, 0)
         if end.entries != loaded:
             raise FormatError(f"snapshot of {end.entries} entries, {loaded} arrived")
-        self._lease.forget()
+        self._lease.forget(now=self._clock.now())
         await self._namespace.adopt(
             Epoch(start.epoch),
             LogSequence(start.sequence),

@@ -245,13 +245,28 @@ def test_the_revocations_of_a_hub_that_died_end_with_the_first_reply_of_its_next
 
 def test_another_replica_forgets_leases_and_revocations() -> None:
     lease = spoke_after(Grant(2.0, ((1, A),), 1), sent=0.0, now=0.1)
-    lease.forget()
+    lease.forget(now=0.0)
     assert state(lease, 0.2) == "none"
     assert not lease.is_revoked(A)
     assert lease.current_until() is None
     lease.was_current(0.1)
     assert state(lease, 0.2) == "expired"
     assert lease.current_until() == 0.1
+
+
+def test_a_reply_asked_for_before_the_replica_was_replaced_grants_nothing() -> None:
+    """Its lease may be older than a revocation that was acknowledged and forgotten since."""
+    lease = SpokeLease(CONFIG)
+    lease.forget(now=10.0)
+    for sent_at, expected in ((9.9, "none"), (10.0, "none"), (10.1, "valid")):
+        lease.replied(
+            sent_at=sent_at,
+            grant=Grant(2.0, (), 0),
+            required=LogSequence(0),
+            applied=LogSequence(0),
+            now=10.2,
+        )
+        assert lease.state(now=10.2, applied=LogSequence(0)) == expected
 
 
 def test_what_has_ended_is_not_remembered_for_ever() -> None:
