@@ -40,6 +40,7 @@ MARKER_ATTRIBUTE = "user.hubspoke.marker"
 # tick look alike. A version is given out only when its tick is over.
 _TICK_NS = 20_000_000
 _SETTLE_NS = 1_000_000_000
+_DATE_NS_MAX = 2**63 - 1
 _IDLE_S = 60.0  # an open descriptor keeps a deleted file's space
 
 
@@ -206,8 +207,14 @@ def settled(stat_again: Callable[[], os.stat_result]) -> os.stat_result:
 
 def file_entry(st: os.stat_result) -> ObjectEntry:
     version = file_version(st)
-    return ObjectEntry(version, st.st_size, version_etag(version), st.st_mtime_ns)
+    return ObjectEntry(version, st.st_size, version_etag(version), _shown_ns(st.st_mtime_ns))
 
 
 def marker_entry(st: os.stat_result) -> ObjectEntry:
-    return ObjectEntry(marker_version(st), 0, EMPTY_MD5, st.st_mtime_ns)
+    return ObjectEntry(marker_version(st), 0, EMPTY_MD5, _shown_ns(st.st_mtime_ns))
+
+
+def _shown_ns(modified_ns: int) -> int:
+    """A date that log and wire can hold (to the year 2262). A file may say any, and one that
+    says the year 9999 would stop the log for all others; its version has what it says."""
+    return max(-_DATE_NS_MAX, min(modified_ns, _DATE_NS_MAX))

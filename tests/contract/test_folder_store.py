@@ -510,3 +510,14 @@ async def test_concurrent_puts_and_deletes_in_one_folder(store: FolderStore) -> 
 
     await asyncio.wait_for(asyncio.gather(*(churn(i) for i in range(8))), 60)
     assert await keys(store) == set()
+
+
+@pytest.mark.parametrize("date_ns", [2**63 + 10**18, 2**63 - 1, 0, -(10**18)])
+async def test_a_file_may_have_any_date(store: FolderStore, bucket: Path, date_ns: int) -> None:
+    (bucket / "k").write_bytes(b"x")
+    os.utime(bucket / "k", ns=(date_ns, date_ns))
+    entry = await store.head(name("k"))
+    assert entry is not None
+    assert entry.modified_ns == min(date_ns, 2**63 - 1)  # what log and wire can hold
+    assert await store.read(name("k"), entry.version, 0, 1) == b"x"
+    assert [batch async for batch in store.scan()] == [[(name("k"), entry)]]
