@@ -14,6 +14,7 @@ from hubspoke.core.budget import FairBudget
 from hubspoke.core.cache import CachedObject
 from hubspoke.core.ids import BLOCK_BYTES, ObjectName, ReadState, page_span
 from hubspoke.core.spoke import SpokeCore
+from hubspoke.errors import VersionChanged
 from hubspoke.ports import Clock, FileSpan, ReadResult, Resolved
 from hubspoke.spoke.filler import Filler
 from hubspoke.spoke.memory import Memory
@@ -144,6 +145,8 @@ class SpokeReads:
         begun = offset
         try:
             while at < end:
+                if obj.dead:  # and out of the book perhaps, as nobody held it in between
+                    raise VersionChanged(f"{obj.name} is no longer version {obj.version}")
                 # Pieces end at block bounds, so that each pins one block.
                 n = min(end - at, BLOCK_BYTES - at % BLOCK_BYTES, step)
                 step = min(2 * step, BLOCK_BYTES)

@@ -242,6 +242,24 @@ async def test_a_reader_of_a_replaced_version_is_told() -> None:
                 await spoke.read(resolved, 0, 4096, "c")
 
 
+async def test_a_long_read_whose_version_goes_between_two_pieces_is_told() -> None:
+    async with a_hub() as (hub, _):
+        await hub.put(NAME, BODY)
+        async with a_spoke(hub) as spoke:
+            await get(spoke, 0, len(BODY))
+            result = await spoke.read(await spoke.resolve(NAME), 0, len(BODY), "c")
+            assert isinstance(result.body, AsyncIterator)
+            body = aiter(result.body)
+            first = await anext(body)
+            assert isinstance(first, bytes) and first == BODY[: len(first)]
+            await hub.put(NAME, BODY[::-1])
+            # Nothing holds the old version between two pieces: it is out of the cache by now.
+            await until(lambda: spoke.core.cache.used == 0)
+            with pytest.raises(VersionChanged):
+                while True:
+                    await anext(body)
+
+
 async def test_deleted_objects_are_absent_and_free_their_cache() -> None:
     async with a_hub() as (hub, _):
         await hub.put(NAME, BODY)
