@@ -3,9 +3,10 @@
     python bench/http_serving.py [--runs 3] [--seconds 3] [--json]
 
 nginx has one worker, sendfile and open_file_cache; the client is `wrk -t1 -c16`, which asks for
-random ranges of one object that both have in the page cache. Then requests are offered at a fixed
-rate over 16 connections by a client of our own that never waits with the next one for the last:
-latency counts from the moment a request was due. Needs the packages nginx-light and wrk.
+random ranges of one object that both have in the page cache. Then requests (4 KiB ranges over 16
+connections, HEADs over 8) are offered at a fixed rate by a client of our own that never waits with
+the next one for the last: latency counts from the moment a request was due. Needs the packages
+nginx-light and wrk.
 
 Medians of the turns; ratios are taken inside a turn. The spoke predicts, as always.
 """
@@ -25,6 +26,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,9 +37,26 @@ from hubspoke.lab.stack import Stack, WanConfig
 SIZES: Final = {"4k": 4 << 10, "256k": 256 << 10, "8m": 8 << 20}
 OBJECT_BYTES: Final = 256 << 20
 CONNECTIONS: Final = 16
-OFFERED_PER_S: Final = 3_000
 _RANGES = 2_048
+
 _UNITS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Requests that are offered at a fixed rate. size: of the range, 0 with HEAD."""
+
+    method: str
+    size: int
+    per_s: int
+    connections: int
+
+
+OFFERED: Final = {
+    "offered": Load("GET", SIZES["4k"], 3_000, CONNECTIONS),
+    "head": Load("HEAD", 0, 2_000, 8),
+}
+ROWS: Final = (*SIZES, *OFFERED)
 
 NGINX = """
 worker_processes 1;
@@ -131,7 +150,7 @@ def wrk(address: str, pid: int, size: int, seconds: int, folder: Path) -> dict[s
 class _Offered:
     """One connection of the offered load: what is due waits here, what is asked for there."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, load: Load) -> None:
         host, _, port = address.rpartition(":")
         self.socket = socket.create_connection((host, int(port)))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -140,12 +159,16 @@ class _Offered:
         self.left = 0
         self.head = b""
         self._host = address
+        self._load = load
 
-    def ask(self, size: int) -> None:
+    def ask(self) -> None:
         if self.asked_for is None and self.due:
             self.asked_for, first = self.due.popleft()
-            line = f"Range: bytes={first}-{first + size - 1}"
-            request = f"GET /data/object HTTP/1.1\r\nHost: {self._host}\r\n{line}\r\n\r\n"
+            size = self._load.size
+            lines = f"Host: {self._host}\r\n"
+            if size:
+                lines += f"Range: bytes={first}-{first + size - 1}\r\n"
+            request = f"{self._load.method} /data/object HTTP/1.1\r\n{lines}\r\n"
             self.socket.sendall(request.encode())
             self.left, self.head = size, b""
 
@@ -154,12 +177,12 @@ class _Offered:
         data = self.socket.recv(256 << 10)
         if not data:
             raise ConnectionError(f"{self._host} closed the connection")
-        if self.left and not self.head.endswith(b"\r\n\r\n"):
+        if not self.head.endswith(b"\r\n\r\n"):
             head, end, data = (self.head + data).partition(b"\r\n\r\n")
             self.head = head + end
             if not end:
                 return None
-            if b" 206 " not in head[:20]:
+            if (b" 206 " if self._load.size else b" 200 ") not in head[:20]:
                 raise ConnectionError(f"{head[:300]!r}")
         self.left -= len(data)
         if self.left:
@@ -168,31 +191,32 @@ class _Offered:
         return due
 
 
-def offered(address: str, pid: int, size: int, seconds: int) -> dict[str, float]:
-    """OFFERED_PER_S requests a second, whatever the answers do."""
-    rng = random.Random(size)
-    connections = [_Offered(address) for _ in range(CONNECTIONS)]
+def offered(address: str, pid: int, load: Load, seconds: int) -> dict[str, float]:
+    """`load.per_s` requests a second, whatever the answers do."""
+    rng = random.Random(load.size)
+    connections = [_Offered(address, load) for _ in range(load.connections)]
     by_fd = {c.socket.fileno(): c for c in connections}
     poll = select.epoll()
     for fd in by_fd:
         poll.register(fd, select.EPOLLIN)
-    total, n = OFFERED_PER_S * seconds, 0
+    total, n = load.per_s * seconds, 0
+    starts = OBJECT_BYTES // load.size if load.size else 1
     latencies: list[float] = []
     before, start = cpu_seconds(pid), time.perf_counter()
     while len(latencies) < total:
         now = time.perf_counter()
-        while n < total and start + n / OFFERED_PER_S <= now:
-            c = connections[n % CONNECTIONS]
-            c.due.append((start + n / OFFERED_PER_S, rng.randrange(OBJECT_BYTES // size) * size))
-            c.ask(size)
+        while n < total and start + n / load.per_s <= now:
+            c = connections[n % len(connections)]
+            c.due.append((start + n / load.per_s, rng.randrange(starts) * load.size))
+            c.ask()
             n += 1
-        wait = max(0.0, start + n / OFFERED_PER_S - now) if n < total else 1.0
+        wait = max(0.0, start + n / load.per_s - now) if n < total else 1.0
         for fd, _ in poll.poll(wait if wait > 0.001 else 0):
             c = by_fd[fd]
             due = c.readable()
             if due is not None:
                 latencies.append(time.perf_counter() - due)
-                c.ask(size)
+                c.ask()
     used = cpu_seconds(pid) - before
     poll.close()
     for c in connections:
@@ -229,13 +253,16 @@ def measure(a: argparse.Namespace, work: Path) -> dict[str, Any]:
         for turn in range(a.runs):
             loads.append(load())
             figures: dict[str, dict[str, dict[str, float]]] = {}
-            for name, size in SIZES.items():
-                figures[name] = {
-                    server: wrk(*at, size, a.seconds, work) for server, at in servers.items()
-                }
-            figures["offered"] = {
-                server: offered(*at, SIZES["4k"], a.seconds) for server, at in servers.items()
-            }
+            for name in a.only:
+                if (size := SIZES.get(name)) is not None:
+                    figures[name] = {
+                        server: wrk(*at, size, a.seconds, work) for server, at in servers.items()
+                    }
+                else:
+                    figures[name] = {
+                        server: offered(*at, OFFERED[name], a.seconds)
+                        for server, at in servers.items()
+                    }
             turns.append(figures)
             print(f"turn {turn + 1} of {a.runs}, load {loads[-1]:.1f}", file=sys.stderr)
     return {
@@ -243,8 +270,8 @@ def measure(a: argparse.Namespace, work: Path) -> dict[str, Any]:
         "kind": "http_serving",
         "cores": os.cpu_count(),
         "load": loads,
-        "offered_per_s": OFFERED_PER_S,
         "connections": CONNECTIONS,
+        "offered": {row: asdict(load) for row, load in OFFERED.items()},
         "medians": {
             row: {
                 server: {
@@ -261,7 +288,8 @@ def measure(a: argparse.Namespace, work: Path) -> dict[str, Any]:
                     for t in turns
                 ]
             )
-            for row in SIZES
+            for row in turns[0]
+            if row in SIZES
         },
         "turns": turns,
     }
@@ -274,6 +302,9 @@ def main() -> int:
     )
     p.add_argument("--runs", type=int, default=3, metavar="N", help="turns")
     p.add_argument("--seconds", type=int, default=3, metavar="S", help="of each measurement")
+    p.add_argument(
+        "--only", nargs="+", choices=ROWS, default=ROWS, metavar="ROW", help=f"of {', '.join(ROWS)}"
+    )
     p.add_argument("--json", action="store_true", help="one JSON document on stdout")
     a = p.parse_args()
     try:
