@@ -59,6 +59,7 @@ class Cache:
         self._by_name: dict[ObjectName, CachedObject] = {}
         self._pins: dict[int, int] = {}  # by block key
         self._victims = Victims(capacity, self.objects)
+        self.read_again = self._victims.read_again
         self._next_number = 1
 
     def current(self, name: ObjectName) -> CachedObject | None:

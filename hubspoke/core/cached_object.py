@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hubspoke.core.eviction.data_set import DataSet
 from hubspoke.core.frames import Frames
 from hubspoke.core.ids import PAGE_BYTES, ObjectName, Version
-from hubspoke.core.page_codes import Codes
+from hubspoke.core.page_codes import IS_PRESENT_READ, Codes
 from hubspoke.core.pages import PageMap
 
 
@@ -30,6 +30,11 @@ class CachedObject:
     def range_bytes(self, first: int, last: int) -> int:
         """Bytes of the pages [first, last); the last page of an object may be short."""
         return min(last * PAGE_BYTES, self.size) - first * PAGE_BYTES
+
+    def read_before(self, first: int, last: int) -> bool:
+        """Whether all of the pages are readable and were asked for before: one more read of them
+        changes none."""
+        return self.pages.all(first, last, IS_PRESENT_READ)
 
     def runs(self, first: int, last: int, codes: Codes) -> list[tuple[int, int]]:
         """Maximal page runs inside [first, last) of these codes; a search in C."""

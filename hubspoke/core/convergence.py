@@ -9,6 +9,7 @@ and forgotten.
 
 from array import array
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -77,6 +78,25 @@ class Convergence:
             self._hits += 1
         if len(latencies) >= WINDOW_READS:
             self._close_window()
+
+    def hits(
+        self, lengths: Sequence[int], latencies_s: Sequence[float], at: Sequence[float]
+    ) -> None:
+        """`read` of many hits in order."""
+        done = 0
+        while done < len(lengths):
+            latencies = self._latencies
+            if not latencies:
+                self.read(True, lengths[done], latencies_s[done], at[done])
+                done += 1
+                continue
+            stop = min(len(lengths), done + WINDOW_READS - len(latencies))
+            latencies.extend(latencies_s[done:stop])
+            self._bytes += sum(lengths[done:stop])
+            self._hits += stop - done
+            done = stop
+            if len(latencies) >= WINDOW_READS:
+                self._close_window()
 
     def relearned(self, at: float, cause: str) -> None:
         """The pattern changed at `at` (seconds, the reads' clock) because of `cause`.

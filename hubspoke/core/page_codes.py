@@ -45,6 +45,7 @@ IS_FLYING = Codes(lambda state, _: state == FLIGHT)
 IS_NOT_FLYING = Codes(lambda state, _: state != FLIGHT)
 IS_UNVERIFIED = Codes(lambda state, _: state == UNVERIFIED)
 IS_PRESENT = Codes(lambda state, _: state == PRESENT)
+IS_PRESENT_READ = Codes(lambda state, use: state == PRESENT and use == ASKED)
 IS_LOCAL = Codes(lambda state, _: state >= UNVERIFIED)
 IS_NOT_LOCAL = Codes(lambda state, _: state < UNVERIFIED)
 IS_COMING = Codes(lambda state, _: state >= FLIGHT)  # or here; these are accounted

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from hubspoke.core.accesses import Accesses
 from hubspoke.core.cache import Cache
 from hubspoke.core.cached_object import CachedObject
 from hubspoke.core.frames import StoredFrame
@@ -39,7 +40,6 @@ from hubspoke.core.ranking import Score
 from hubspoke.core.scheduler import Fetch, FetchedRange, Punch, Scheduler
 from hubspoke.core.streams import Access, Pattern, Stream, StreamTable
 
-EVENTS_MAX = 65_536  # accesses waiting for the predictor; more are dropped and counted
 YOUNG_ACCESSES = 16  # a stream with fewer has had no time to be recognised
 
 
@@ -62,9 +62,9 @@ class SpokeCore:
         self.cache = Cache(config.capacity)
         self.scheduler = Scheduler(self.cache, config.pacing, 1 + unix_ns // 1_000)
         self.path = PathModel()
-        self.ledger = Ledger(now, unix_ns)
+        self._ledger = Ledger(now, unix_ns)
+        self.accesses = Accesses(self._ledger, self.cache.read_again)
         self.streams = StreamTable()
-        self.events_dropped = 0
         self.encoded_bytes = 0
         # Whether frames of the object (None: a new one) would be stored; the shell knows the
         # disks. What would not be is not fetched in advance.
@@ -73,9 +73,14 @@ class SpokeCore:
         self._listing = listing
         self._walks = next_object.Walks()
         self._blind = blind_fill.BlindFill()
-        self._events: deque[Access] = deque()
         self._replaced: set[int] = set()
         self._ending: deque[Stream] = deque(maxlen=16)  # streams that flowed over their object
+
+    @property
+    def ledger(self) -> Ledger:
+        """With all reads so far counted."""
+        self.accesses.count()
+        return self._ledger
 
     # -- names --------------------------------------------------------------------------------
 
@@ -125,11 +130,7 @@ class SpokeCore:
     def missing(self, obj: CachedObject, offset: int, length: int) -> int:
         """Bytes of the pages under a range that are not local."""
         first, last = page_span(offset, length)
-        return sum(obj.range_bytes(a, b) for a, b in self.not_local(obj, first, last))
-
-    def not_local(self, obj: CachedObject, first: int, last: int) -> list[tuple[int, int]]:
-        """Page runs of [first, last) that the cache does not have."""
-        return obj.runs(first, last, IS_NOT_LOCAL)
+        return sum(obj.range_bytes(a, b) for a, b in self.cache.not_local(obj, first, last))
 
     def access(
         self, obj: CachedObject, offset: int, length: int, client: str, state: ReadState, now: float
@@ -141,10 +142,7 @@ class SpokeCore:
             self.ledger.unique(new)
         if used:
             self.ledger.prefetch_used(used)
-        if len(self._events) >= EVENTS_MAX:
-            self.events_dropped += 1
-            return
-        self._events.append(Access(obj, offset, length, client, now, state))
+        self.accesses.read(Access(obj, offset, length, client, now, state))
 
     def demand(self, obj: CachedObject, offset: int, length: int) -> list[Punch] | None:
         """Ask the hub for what is missing of a range; None if the cache has no room for it."""
@@ -166,7 +164,8 @@ class SpokeCore:
             # Warming is no prediction: it has no accuracy.
             if f.traffic_class is TrafficClass.PREFETCH and not f.warm:
                 self.ledger.prefetch_issued(f.bytes)
-        self._settle_waste()
+        wasted, self.cache.counters.wasted_bytes = self.cache.counters.wasted_bytes, 0
+        self.ledger.prefetch_wasted(wasted)
         return fetches, punched
 
     def compress(self, now: float) -> bool:
@@ -274,11 +273,6 @@ class SpokeCore:
         self.encoded_bytes = 0
         self.ledger.reset(now, unix_ns)
 
-    def _settle_waste(self) -> None:
-        wasted, self.cache.counters.wasted_bytes = self.cache.counters.wasted_bytes, 0
-        if wasted:
-            self.ledger.prefetch_wasted(wasted)
-
     # -- prediction ---------------------------------------------------------------------------
 
     def predict(self, now: float) -> list[CachedObject]:
@@ -286,8 +280,7 @@ class SpokeCore:
 
         Returns: objects that opening a predicted one made obsolete, to be dropped by the shell.
         """
-        accesses = list(self._events)
-        self._events.clear()
+        accesses = self.accesses.drain()
         hide_s = self.config.depth.hide_s(self.path.rtt_s)
         candidates: list[Candidate] = []
 

@@ -136,16 +136,15 @@ class Stream:
         """Share of the front that its accesses cover; above 1 where they overlap."""
         return sum(b - a for a, b in self.recent) / max(1, self.spread)
 
-    def slack(self) -> int:
-        return min(max(SLACK_BYTES_MIN, 2 * self.spread), SLACK_BYTES_MAX)
-
-    def accepts(self, offset: int) -> bool:
-        slack = self.slack()
-        return self.recent_lo - slack <= offset <= self.hi + slack
-
-    def distance(self, offset: int) -> int:
-        """Bytes between the front and a read; 0 inside of it."""
-        return max(0, self.recent_lo - offset, offset - self.hi)
+    def distance(self, offset: int) -> int | None:
+        """Bytes between the front and a read, 0 inside of it; None: too many to belong to it."""
+        lo, hi = self.recent_lo, self.hi
+        if lo <= offset <= hi:
+            return 0
+        away = lo - offset if offset < lo else offset - hi
+        if away <= SLACK_BYTES_MIN or away <= min(2 * (hi - lo), SLACK_BYTES_MAX):
+            return away
+        return None
 
     def rereads(self, offset: int, length: int) -> bool:
         """Whether a read starts the object anew: it has been read to its end, or lies well
@@ -163,8 +162,7 @@ class Stream:
         self.bytes_read += a.length
         self.last_at = a.at
         self.rate.add(a.length, a.at)
-        self.recent.append((a.offset, end))
-        self.recent_lo = min(start for start, _ in self.recent)
+        self._remember(a.offset, end)
         if a.state is not ReadState.HIT:
             self.waits += 1
         self._mark(a.offset, end)
@@ -176,8 +174,21 @@ class Stream:
             del self.clients[next(iter(self.clients))]
         self.clients[a.client] = Cursor(a.offset, end, a.at)
 
+    def _remember(self, start: int, end: int) -> None:
+        recent = self.recent
+        leaves = recent[0][0] if len(recent) == RECENT else -1
+        recent.append((start, end))
+        if leaves == self.recent_lo:
+            self.recent_lo = min(start for start, _ in recent)
+        elif start < self.recent_lo:
+            self.recent_lo = start
+
     def _mark(self, start: int, end: int) -> None:
         first, last = page_span(start, end - start)
+        if last - first == 1 and end <= self.hi:
+            if first >= self._floor:
+                self.seen[first % len(self.seen)] = 1
+            return
         if end > self.hi:
             # The ring holds the pages below the frontier: what comes into it anew
             # must be cleared of the marks of what falls out.
@@ -246,6 +257,7 @@ class StreamTable:
         self.by_object: dict[int, list[Stream]] = {}
         self._count = 0
         self._next_id = 1
+        self._latest = -1  # the object read last
 
     def observe(
         self, accesses: Sequence[Access], on_new: Callable[[Stream], None]
@@ -267,17 +279,23 @@ class StreamTable:
         return moved
 
     def _find(self, a: Access) -> Stream | None:
-        streams = self.by_object.pop(a.obj.number, None)
+        number = a.obj.number
+        streams = self.by_object.get(number)
         if streams is None:
             return None
-        self.by_object[a.obj.number] = streams  # keeps the dict in order of last use
-        near = [s for s in streams if s.accepts(a.offset)]
-        if not near:
-            return None
+        if number != self._latest:
+            self.by_object[number] = self.by_object.pop(number)  # in order of last use
+            self._latest = number
         # The nearest front, the latest of equals: the front of an epoch that has ended must not
         # swallow the reads of the next one.
-        best = min(near, key=lambda s: (s.distance(a.offset), -s.last_at))
-        if not best.rereads(a.offset, a.length):
+        best, least = None, 0
+        for s in streams:
+            away = s.distance(a.offset)
+            if away is None:
+                continue
+            if best is None or away < least or (away == least and s.last_at > best.last_at):
+                best, least = s, away
+        if best is None or not best.rereads(a.offset, a.length):
             return best
         streams.remove(best)
         self._count -= 1
@@ -287,6 +305,7 @@ class StreamTable:
         while self._count >= STREAMS_MAX:
             self.forget(next(iter(self.by_object)))
         streams = self.by_object.setdefault(a.obj.number, [])
+        self._latest = a.obj.number
         if len(streams) >= STREAMS_PER_OBJECT_MAX:
             streams.remove(min(streams, key=lambda s: s.last_at))
             self._count -= 1

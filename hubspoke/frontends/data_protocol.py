@@ -1,7 +1,9 @@
-"""The data port's HTTP/1.1 protocol: uvicorn's, plus two short ways out for the bytes of hits.
+"""The data port's HTTP/1.1 protocol: uvicorn's, plus three short ways out for the bytes of hits.
 
 - *Direct answers*: a request that the application can answer at once from memory is answered in
   the parser's own callback, without a task, a scope or an event: `AnswerNow`.
+- *Known heads*: a request that is, but for the digits of its range, byte for byte one that was
+  answered directly before is answered without the parser: what the parser would say is known.
 - *Zero copy*: bytes of an open file go from the page cache to the socket by sendfile(2), for
   direct answers and for tasks (ASGI extension `http.response.zerocopysend`). uvloop's transports
   have no sendfile, so it is called on a duplicate of their descriptor, which the loop can watch;
@@ -18,12 +20,14 @@ import logging
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from hubspoke.errors import HubSpokeError
+from hubspoke.frontends import sending
+from hubspoke.frontends.direct_answers import Again, DirectAnswer, DirectAnswers
+from hubspoke.frontends.sending import Sending
 from hubspoke.ports import FileSpan
 
 log = logging.getLogger(__name__)
@@ -32,100 +36,10 @@ EXTENSION = "http.response.zerocopysend"
 # Our own: a piece of a chunked body as a list of buffers, which are not joined. The hub's frames
 # would be copied twice on their way to the socket, which was a third of its time.
 PARTS = "http.response.parts"
-SEND_STALL_S = 60.0  # a peer that takes no byte for this long is disconnected
-# One turn of the loop sends at most this much to one client before others get theirs.
-TURN_BYTES = 4 << 20
-
 # Of one request, with its trailers. A key is 1 KiB at most, S3 metadata 2 KiB.
 HEAD_BYTES_MAX = 64 << 10
 # When the port drains, a request whose body stands still for so long is not waited for.
 DRAIN_STALL_S = 0.5
-
-Headers = list[tuple[bytes, bytes]]
-
-
-@dataclass(slots=True)
-class DirectAnswer:
-    """A whole response: the head with its empty line, and bytes or a span of a file."""
-
-    head: bytes
-    body: bytes | FileSpan
-
-
-# (url, headers with lower-case names, client as "host:port") -> the answer, or None to go the
-# usual way.
-AnswerNow = Callable[[bytes, Headers, str], DirectAnswer | None]
-
-
-class _Sending:
-    """A span on its way; ends by itself, calls `done` with what went wrong or None."""
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        sock: socket.socket,
-        span: FileSpan,
-        done: Callable[[OSError | None], None],
-    ) -> None:
-        self._loop = loop
-        self._sock = sock
-        self._span = span
-        self._done = done
-        self._at = span.offset
-        self._left = span.length
-        self._stalled: asyncio.TimerHandle | None = None
-
-    def start(self) -> None:
-        if not self._push():
-            self._watch()
-
-    def _push(self) -> bool:
-        """Send what fits; True when it has ended, well or not."""
-        out, turn = self._sock.fileno(), TURN_BYTES
-        try:
-            while self._left and turn > 0:
-                n = os.sendfile(out, self._span.descriptor, self._at, min(self._left, turn))
-                if n == 0:
-                    raise OSError(f"cache file ends {self._left} bytes early")
-                self._at += n
-                self._left -= n
-                turn -= n
-        except BlockingIOError:
-            return False
-        except OSError as e:
-            self._end(e)
-            return True
-        if self._left:
-            return False
-        self._end(None)
-        return True
-
-    def _watch(self) -> None:
-        self._loop.add_writer(self._sock.fileno(), self._writable)
-        self._stalled = self._loop.call_later(SEND_STALL_S, self._stall, self._left)
-
-    def _writable(self) -> None:
-        if self._push():
-            return
-
-    def _stall(self, left_before: int) -> None:
-        if self._left == left_before:
-            self._end(OSError(f"no byte taken for {SEND_STALL_S:g} s"))
-        else:
-            self._stalled = self._loop.call_later(SEND_STALL_S, self._stall, self._left)
-
-    def cancel(self) -> None:
-        """The connection is gone."""
-        self._end(ConnectionResetError("connection lost"))
-
-    def _end(self, error: OSError | None) -> None:
-        if self._stalled is not None:
-            self._stalled.cancel()
-        if self._sock.fileno() >= 0:
-            self._loop.remove_writer(self._sock.fileno())
-        done, self._done = self._done, lambda _: None
-        self._span.release()
-        done(error)
 
 
 class _Direct:
@@ -143,11 +57,15 @@ class _Direct:
 class DataProtocol(HttpToolsProtocol):
     """One connection of the data port."""
 
-    def __init__(self, answer_now: AnswerNow | None = None, **kwargs: Any) -> None:
+    def __init__(self, direct: DirectAnswers | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self._answer_now = answer_now
+        self._direct = direct
+        self._begun = 0  # messages that the parser has seen the beginning of
+        self._between = True  # the parser has no part of a message
+        self._again: Again | None = None  # of the request under way
+        self._answered_at = 0.0
         self._duplicate: socket.socket | None = None
-        self._sending: _Sending | None = None
+        self._sending: Sending | None = None
         self._client_name = ""
         self._received = 0  # bytes ever
         self._head_bytes = 0  # since the last head or part of a body that was complete
@@ -167,12 +85,56 @@ class DataProtocol(HttpToolsProtocol):
         in memory of its own, and trailers in the head's list."""
         if self._refused:
             return
+        if self._between and self._direct is not None and self._idle():
+            answer = self._direct.answer(data, self._client_name)
+            if answer is not None:
+                self._answer_known(answer)
+                return
         self._received += len(data)
         self._head_bytes += len(data)
         self._head_may_be_long = self._head_bytes > HEAD_BYTES_MAX
+        alone, begun, self._again = self._between, self._begun, None
         super().data_received(data)
+        if self._again is not None:
+            if alone and self._between and self._begun == begun + 1 and self._direct is not None:
+                self._direct.learn(data, self.headers, self._again)
+            self._again = None
         if self._head_bytes > HEAD_BYTES_MAX:
             self._refuse()
+
+    def on_message_begin(self) -> None:
+        """Called by the parser."""
+        self._begun += 1
+        self._between = False
+        super().on_message_begin()
+
+    def on_message_complete(self) -> None:
+        """Called by the parser."""
+        self._between = True
+        super().on_message_complete()
+
+    def _idle(self) -> bool:
+        """Nothing is under way, and the client takes what it is sent."""
+        cycle = self.cycle
+        return (
+            (cycle is None or cycle.response_complete)
+            and not self.pipeline
+            and not self.flow.write_paused
+            and not self.transport.is_closing()
+        )
+
+    def _keep_alive(self, delay_s: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(
+            delay_s, self.timeout_keep_alive_handler
+        )
+
+    def timeout_keep_alive_handler(self) -> None:
+        """As uvicorn's; known heads leave the timer alone, and the time of the last here."""
+        left = self._answered_at + self.timeout_keep_alive - self.loop.time()
+        if left > 0:
+            self._keep_alive(left)
+        else:
+            super().timeout_keep_alive_handler()
 
     def on_body(self, body: bytes) -> None:
         """Called by the parser."""
@@ -223,10 +185,10 @@ class DataProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         if self._head_may_be_long and (self._refused or self._head_too_long()):
             return self._refuse()
-        idle = self.cycle is None or self.cycle.response_complete
-        if self._answer_now is not None and idle and not self.pipeline and self._plain():
-            answer = self._answer_now(self.url, self.headers, self._client_name)
+        if self._direct is not None and self._idle() and self._plain():
+            answer = self._direct.answer_now(self.url, self.headers, self._client_name)
             if answer is not None:
+                self._again = answer.again
                 self._answer(answer)
                 return
         super().on_headers_complete()
@@ -238,15 +200,24 @@ class DataProtocol(HttpToolsProtocol):
             and parser.get_http_version() == "1.1"
             and parser.should_keep_alive()
             and not self.expect_100_continue
-            and not self.transport.is_closing()
         )
+
+    def _answer_known(self, answer: DirectAnswer) -> None:
+        """An answer to a request that the parser has not seen."""
+        self._answered_at = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._keep_alive(self.timeout_keep_alive)
+        if isinstance(answer.body, bytes):
+            self._send(answer.head + answer.body)
+        else:
+            self._answer(answer)
 
     def _answer(self, answer: DirectAnswer) -> None:
         cycle = _Direct()
         self.cycle = cycle  # type: ignore[assignment]  # the parts of a cycle that are looked at
         body = answer.body
         if isinstance(body, bytes):
-            self.transport.write(answer.head + body)
+            self._send(answer.head + body)
             self.on_response_complete()
             return
         cycle.response_complete = False
@@ -267,6 +238,21 @@ class DataProtocol(HttpToolsProtocol):
             self.loop.create_task(self._send_later(answer.head[sent:], body, cycle))
             return
         self._begin(body, lambda error: self._direct_done(cycle, error))
+
+    def _send(self, data: bytes) -> None:
+        """Now and not, as the transport does it, at the end of the loop's turn."""
+        if self.transport.get_write_buffer_size():
+            self.transport.write(data)
+            return
+        try:
+            sent = self._socket().send(data)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self.transport.abort()
+            return
+        if sent < len(data):
+            self.transport.write(data[sent:])
 
     async def _send_later(self, head: bytes, span: FileSpan, cycle: _Direct) -> None:
         self.transport.write(head)
@@ -303,7 +289,7 @@ class DataProtocol(HttpToolsProtocol):
         self.transport.set_write_buffer_limits(0, 0)
         try:
             while self.transport.get_write_buffer_size() and not self.transport.is_closing():
-                await asyncio.wait_for(self.flow.drain(), SEND_STALL_S)
+                await asyncio.wait_for(self.flow.drain(), sending.SEND_STALL_S)
                 if self.transport.get_write_buffer_size():
                     await asyncio.sleep(0)  # written at the end of this turn of the loop
         finally:
@@ -315,7 +301,7 @@ class DataProtocol(HttpToolsProtocol):
             self._sending = None
             done(error)
 
-        self._sending = _Sending(self.loop, self._socket(), span, ended)
+        self._sending = Sending(self.loop, self._socket(), span, ended)
         self._sending.start()
 
     async def _send_span(self, cycle: RequestResponseCycle, message: dict[str, Any]) -> None:

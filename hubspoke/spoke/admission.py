@@ -162,7 +162,7 @@ class Admission:
         """Whether the replica's entry may be answered at once: under a valid lease, not revoked."""
         if not self.complete() or self._lease.is_revoked(name):
             return False
-        return self._lease.state(now=self._clock.now(), applied=self._replica.sequence) == "valid"
+        return self._lease.valid(now=self._clock.now(), applied=self._replica.sequence)
 
     def revoked(self, page: PageSpan) -> bool:
         """Whether a listing page speaks for a name whose change is under way."""

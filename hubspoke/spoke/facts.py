@@ -34,10 +34,14 @@ class FactsCollector:
         self._evicted = 0
         self._written = 0
         self._folders: set[tuple[str, str]] = set()
+        self._latest: ObjectName | None = None
         self._copy: tuple[tuple[int, int], int | None] | None = None
 
     def read(self, name: ObjectName) -> None:
         """An object was read: its folder counts for what a full copy would cost."""
+        if name is self._latest:
+            return
+        self._latest = name
         if len(self._folders) < FOLDERS_MAX:
             self._folders.add((name.bucket, name.key[: name.key.rfind("/") + 1]))
 
@@ -47,6 +51,7 @@ class FactsCollector:
         self._evicted = s.core.cache.counters.evicted_bytes
         self._written = s.disks.written_bytes
         self._folders.clear()
+        self._latest = None
 
     def collect(self) -> SpokeFacts:
         s = self._service

@@ -292,7 +292,7 @@ class Pieces:
                 need.charged = length
             runs = need.lacking()
             if not need.avoid:
-                runs = [run for a, b in runs for run in self._core.not_local(obj, a, b)]
+                runs = [run for a, b in runs for run in self._core.cache.not_local(obj, a, b)]
             self._filler.ask_past(obj, runs)
         if not need.satisfied(lambda a, b: self._local(obj, a, b)):
             await self._filler.waiters.wait(need, deadline - self._clock.now(), obj.name)

@@ -52,7 +52,6 @@ class SpokeReads:
         self.filler = filler
         self.clock = clock
         self.tuning = tuning
-        self.ledger = core.ledger
         # A window is asked for as a whole, and has to find room beside what others read.
         self._window_bytes = min(tuning.window_bytes, max(tuning.capacity // 4, BLOCK_BYTES))
         self.memory = Memory(FairBudget(tuning.memory))
@@ -85,7 +84,7 @@ class SpokeReads:
             state, cause, missed = ReadState.MISS, "bypassed", length
         took = self.clock.now() - started
         wait = 0.0 if state is ReadState.HIT else took
-        self.ledger.read(state, length, missed, cause, took, wait, started, stale)
+        self.core.ledger.read(state, length, missed, cause, took, wait, started, stale)
         return ReadResult(resolved, offset, length, piece.body, state)
 
     def _arrive(
@@ -110,17 +109,21 @@ class SpokeReads:
         if obj is None or obj.version != resolved.entry.version:
             return None
         first, last = page_span(offset, length)
-        if not core.cache.readable(obj, first, last):
+        read_before = obj.read_before(first, last)
+        if not read_before and not core.cache.readable(obj, first, last):
             return None
         started = self.clock.now()
         body = self._pieces.local(obj, offset, length)
         if body is None:
             return None
         self._noted_name(resolved.name)
-        core.access(obj, offset, length, client, ReadState.HIT, started)
-        self._predict_soon(started)
         took = self.clock.now() - started
-        self.ledger.read(ReadState.HIT, length, 0, None, took, 0.0, started)
+        if read_before:
+            core.accesses.hit(obj, offset, length, client, started, took)
+        else:
+            core.access(obj, offset, length, client, ReadState.HIT, started)
+            core.ledger.read(ReadState.HIT, length, 0, None, took, 0.0, started)
+        self._predict_soon(started)
         return body
 
     def _open(self, resolved: Resolved) -> CachedObject:
@@ -228,6 +231,6 @@ class SpokeReads:
                         state, cause, missed = ReadState.MISS, "bypassed", length
                     took = self.clock.now() - started
                     wait = 0.0 if state is ReadState.HIT else took
-                    self.ledger.read(state, length, missed, cause, took, wait, started, stale)
+                    self.core.ledger.read(state, length, missed, cause, took, wait, started, stale)
                     noted = True
                 yield piece.body

@@ -20,6 +20,7 @@ from hubspoke.core.ids import (
     ObjectEntry,
     ObjectName,
 )
+from hubspoke.core.ledger import Ledger
 from hubspoke.core.namespace import Listed, PageSpan
 from hubspoke.core.spoke import SpokeConfig, SpokeCore
 from hubspoke.errors import (
@@ -103,7 +104,6 @@ class SpokeService:
         self.core = SpokeCore(
             config, ranker.score, _Listing(namespace), clock.now(), clock.unix_ns()
         )
-        self.ledger = self.core.ledger
         self.filler = Filler(self.core, link, self.disks, clock, tuning.spoke_id)
         self.core.fills = self.filler.fills
         self.upkeep = Upkeep(
@@ -124,6 +124,11 @@ class SpokeService:
         self.warm = WarmJobs(self.core, self.filler, namespace, self.follower, clock, tuning.warm)
         self._resolved: dict[ObjectName, Resolved] = {}  # of the replica at _resolved_at
         self._resolved_at = namespace.sequence
+
+    @property
+    def ledger(self) -> Ledger:
+        """See SpokeCore.ledger."""
+        return self.core.ledger
 
     # -- life ---------------------------------------------------------------------------------
 

@@ -10,11 +10,14 @@ from hubspoke.core.ids import ObjectName, ReadState, Version
 from hubspoke.core.pages import PageMap
 from hubspoke.core.streams import (
     CLIENTS_PER_STREAM_MAX,
+    RECENT,
+    RING_PAGES,
     STREAMS_MAX,
     STREAMS_PER_OBJECT_MAX,
     Access,
     Cursor,
     Pattern,
+    RateMeter,
     Stream,
     StreamTable,
 )
@@ -165,3 +168,28 @@ def test_what_was_planned_is_not_proposed_again() -> None:
     (first,), _ = sequential.propose(s, 1.0, 0.3, DepthConfig())
     assert sequential.propose(s, 1.0, 0.3, DepthConfig()) == ([], 0)
     assert s.planned == first.offset + first.length
+
+
+def test_the_front_begins_where_the_earliest_of_the_last_reads_does() -> None:
+    obj, rng = an_object(256 * MIB), random.Random(3)
+    offsets = [rng.randrange(4 * MIB) for _ in range(500)]
+    table = StreamTable()
+    for i, access in enumerate(accesses(obj, offsets)):
+        (s,) = observed(table, [access])
+        assert s.recent_lo == min(offsets[max(0, i - RECENT + 1) : i + 1])
+
+
+def test_marks_of_single_pages_are_those_of_longer_reads() -> None:
+    obj, rng = an_object(RING_PAGES * 8192), random.Random(4)
+    pages = [rng.randrange(2 * RING_PAGES) for _ in range(3_000)]
+    one, two = (
+        Stream(1, obj, 0, 0, 0.0, RateMeter(0.0), bytearray(RING_PAGES), 0) for _ in range(2)
+    )
+    for page in pages:
+        one.access(Access(obj, page * 4096, 4096, "c", 0.0, ReadState.HIT))
+        # Two reads inside of the same page mark it by the way of ranges, too.
+        two.access(Access(obj, page * 4096, 4096, "c", 0.0, ReadState.HIT))
+        for a, b in two._slices(max(page, two._floor), page + 1):
+            two.seen[a:b] = b"\1" * (b - a)
+    assert one.seen == two.seen
+    assert 0 < one.seen.count(1) < len(one.seen)

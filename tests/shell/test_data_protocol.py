@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from hubspoke.errors import HubUnavailable
-from hubspoke.frontends import data_protocol
-from hubspoke.frontends.data_protocol import EXTENSION, PARTS, DirectAnswer, Headers
+from hubspoke.frontends import data_protocol, sending
+from hubspoke.frontends.data_protocol import EXTENSION, PARTS
+from hubspoke.frontends.direct_answers import DirectAnswer, Headers
 from hubspoke.frontends.server import HttpServer, address, bind
 from hubspoke.ports import FileSpan
 
@@ -157,7 +158,7 @@ async def test_a_client_that_leaves_in_mid_body_releases_its_span(tmp_path: Path
 async def test_a_client_that_stops_reading_is_disconnected(
     tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(data_protocol, "SEND_STALL_S", 0.3)
+    monkeypatch.setattr(sending, "SEND_STALL_S", 0.3)
     async with serving(tmp_path) as (app, host, port):
         sock = socket.create_connection((host, port))
         sock.sendall(request(f"/{way}/0/{20 * MIB}"))

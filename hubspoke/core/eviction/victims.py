@@ -10,14 +10,16 @@ is an object that was skipped while twice its folder was read. What is stale goe
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Protocol
 
 from hubspoke.core.cached_object import CachedObject
 from hubspoke.core.eviction.data_set import DataSet
 from hubspoke.core.eviction.pinned_set import PinnedSet
 from hubspoke.core.eviction.policy import BLOCK_BITS, HELD, MAIN, QUEUE, SMALL, Policy
 from hubspoke.core.eviction.s3_fifo import S3Fifo
-from hubspoke.core.ids import PAGE_BYTES, ObjectName
+from hubspoke.core.ids import PAGE_BYTES, ObjectName, page_span
+from hubspoke.core.page_codes import PAGES_PER_BLOCK
 
 SMALL_FOLDER_SHARE = 1 / 16  # of the capacity: a folder of fewer bytes is small
 SMALL_SHARE = 1 / 16  # of the capacity, for all small folders
@@ -28,6 +30,17 @@ YOUNG_SHARE = 1 / 8
 STALE_TURNS = 2  # an epoch may be late, or another job may read faster
 
 _BLOCK = (1 << BLOCK_BITS) - 1
+
+
+class Read(Protocol):
+    """What is looked at of an access."""
+
+    @property
+    def obj(self) -> CachedObject: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def length(self) -> int: ...
 
 
 class Victims:
@@ -155,7 +168,28 @@ class Victims:
         found.objects.move_to_end(obj.number)
         self._use(found)
 
+    def read_again(self, reads: Iterable[Read]) -> None:
+        """`read` and `touched` for reads of pages that had all been read before, in order and
+        some time later: an object may be gone by now."""
+        current: CachedObject | None = None
+        total = 0
+        for read in reads:
+            obj = read.obj
+            if obj.number not in self._objects:
+                continue
+            if obj is not current:
+                if current is not None:
+                    self.read(current, total, total)
+                current, total = obj, 0
+            first, last = page_span(read.offset, read.length)
+            total += obj.range_bytes(first, last)
+            self.touched(obj, first // PAGES_PER_BLOCK)
+        if current is not None:
+            self.read(current, total, total)
+
     def touched(self, obj: CachedObject, block: int) -> None:
+        if not obj.data_set.small:
+            return  # a data set counts reads as a whole
         mark = obj.pages.mark(block)
         if mark:
             self._policy(obj, mark).touched((obj.number << BLOCK_BITS) + block, mark)

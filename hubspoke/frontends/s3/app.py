@@ -14,7 +14,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from hubspoke.core.ids import ObjectName
 from hubspoke.errors import HubSpokeError, NoSuchBucket, NoSuchKey
 from hubspoke.frontends.asgi import ASGIApp, Receive, Scope, Send
-from hubspoke.frontends.data_protocol import EXTENSION, DirectAnswer
+from hubspoke.frontends.data_protocol import EXTENSION
+from hubspoke.frontends.direct_answers import DirectAnswer
 from hubspoke.frontends.s3.body import drain
 from hubspoke.frontends.s3.direct import NOT_DIRECT, DirectReads, spans_copied
 from hubspoke.frontends.s3.errors import S3Error, as_s3_error, error_document, not_implemented
@@ -70,7 +71,7 @@ class S3App:
         self._inner_prefixes = tuple(prefix for prefix, _ in self._inner)
         self._reader = reader
         self._objects = ObjectReads(reader)
-        self._direct = DirectReads(direct) if direct is not None else None
+        self._direct = DirectReads(direct, self._request_id) if direct is not None else None
         self._handlers = self._routes(reader, writer)
         self._names: dict[tuple[bytes | None, bytes], ObjectName] = {}
         self._id_head = secrets.token_hex(4).upper().encode()
@@ -125,7 +126,7 @@ class S3App:
         object_name = self._names.get((host, url.removesuffix(b"?x-id=GetObject")))
         if object_name is None:
             return None
-        return self._direct.get(object_name, header_range, client, self._request_id)
+        return self._direct.get(object_name, header_range, client)
 
     def _request_id(self) -> bytes:
         return b"%s%08X" % (self._id_head, next(self._ids))

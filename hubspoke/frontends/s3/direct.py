@@ -10,66 +10,94 @@ from collections.abc import Callable
 from hubspoke.core.ids import ObjectEntry, ObjectName
 from hubspoke.errors import HubSpokeError
 from hubspoke.frontends.asgi import Message, Send
-from hubspoke.frontends.data_protocol import EXTENSION, DirectAnswer
+from hubspoke.frontends.data_protocol import EXTENSION
+from hubspoke.frontends.direct_answers import DirectAnswer
 from hubspoke.frontends.s3.conditions import CONDITIONS, parse_range
 from hubspoke.frontends.s3.errors import S3Error
 from hubspoke.frontends.s3.objects import entry_headers
 from hubspoke.frontends.s3.response import copied
-from hubspoke.ports import DirectReader
+from hubspoke.ports import DirectReader, Resolved
 
 NOT_DIRECT = CONDITIONS | {b"expect", b"content-length", b"transfer-encoding", b"upgrade"}
 _KEPT_MAX = 4_096
-_TAIL = b"content-range: bytes %d-%d/%d\r\ncontent-length: %d\r\nx-amz-request-id: %b\r\n\r\n"
+_TAIL = b"content-range: bytes %%d-%%d/%d\r\ncontent-length: %%d\r\nx-amz-request-id: %%b\r\n\r\n"
 _PARTIAL = b"HTTP/1.1 206 Partial Content\r\n"
 
 
 class DirectReads:
     """Over a reader that can answer at once."""
 
-    def __init__(self, reader: DirectReader) -> None:
+    def __init__(self, reader: DirectReader, request_id: Callable[[], bytes]) -> None:
         self._reader = reader
-        self._heads: dict[ObjectName, tuple[ObjectEntry, bytes]] = {}
+        self._request_id = request_id
+        self._ranged: dict[ObjectName, _Ranged] = {}
 
-    def get(
-        self,
-        name: ObjectName,
-        header_range: bytes | None,
-        client: str,
-        request_id: Callable[[], bytes],
-    ) -> DirectAnswer | None:
+    def get(self, name: ObjectName, header_range: bytes | None, client: str) -> DirectAnswer | None:
         """A 206 of a single range, or None. Whole objects have headers that depend on more."""
         if header_range is None:
             return None
-        resolved = self._reader.resolve_now(name)
+        ranged = self._ranged.get(name)
+        if ranged is None:
+            if len(self._ranged) >= _KEPT_MAX:
+                self._ranged.clear()
+            ranged = self._ranged[name] = _Ranged(self._reader, name, self._request_id)
+        return ranged.header(header_range, client)
+
+
+class _Ranged:
+    """Answers ranged GETs of one name; keeps the head of its version."""
+
+    __slots__ = ("_entry", "_head", "_name", "_reader", "_request_id", "_tail")
+
+    def __init__(
+        self, reader: DirectReader, name: ObjectName, request_id: Callable[[], bytes]
+    ) -> None:
+        self._reader = reader
+        self._name = name
+        self._request_id = request_id
+        self._entry: ObjectEntry | None = None
+        self._head = self._tail = b""
+
+    def header(self, header_range: bytes, client: str) -> DirectAnswer | None:
+        """By the value of a Range header."""
+        resolved = self._reader.resolve_now(self._name)
         if resolved is None:
             return None
-        entry = resolved.entry
         try:
-            span = parse_range(header_range, entry.size)
+            span = parse_range(header_range, resolved.entry.size)
         except S3Error:
             return None
-        if span is None or span[1] == 0:
+        return None if span is None else self._answer(resolved, *span, client)
+
+    def again(self, first: int, last: int, client: str) -> DirectAnswer | None:
+        """By the first and the last byte of the range."""
+        resolved = self._reader.resolve_now(self._name)
+        if resolved is None:
             return None
-        offset, length = span
+        end = min(last + 1, resolved.entry.size)
+        return self._answer(resolved, first, end - first, client) if first <= last else None
+
+    def _answer(
+        self, resolved: Resolved, offset: int, length: int, client: str
+    ) -> DirectAnswer | None:
+        if length <= 0:
+            return None
         try:
             body = self._reader.read_now(resolved, offset, length, client)
         except HubSpokeError:
             return None
         if body is None:
             return None
-        tail = _TAIL % (offset, offset + length - 1, entry.size, length, request_id())
-        return DirectAnswer(self._head(name, entry) + tail, body)
+        if resolved.entry is not self._entry:
+            self._keep(resolved.entry)
+        tail = self._tail % (offset, offset + length - 1, length, self._request_id())
+        return DirectAnswer(self._head + tail, body, self.again)
 
-    def _head(self, name: ObjectName, entry: ObjectEntry) -> bytes:
-        kept = self._heads.get(name)
-        if kept is not None and kept[0] is entry:
-            return kept[1]
-        if len(self._heads) >= _KEPT_MAX:
-            self._heads.clear()
+    def _keep(self, entry: ObjectEntry) -> None:
         lines = [*entry_headers(entry), (b"x-hubspoke-cache", b"hit")]
-        head = _PARTIAL + b"".join(b"%b: %b\r\n" % line for line in lines)
-        self._heads[name] = (entry, head)
-        return head
+        self._head = _PARTIAL + b"".join(b"%b: %b\r\n" % line for line in lines)
+        self._tail = _TAIL % entry.size
+        self._entry = entry
 
 
 def spans_copied(send: Send) -> Send:
