@@ -28,6 +28,19 @@ class MemoryNamespace:
         self._intents: dict[int, Intent] = {}
         self._facts: dict[str, str] = {}
 
+    def copy(self) -> "MemoryNamespace":
+        """One of its own with the same content; records are shared, they never change."""
+        other = MemoryNamespace(keep_log=self._keep_log, log_entries_max=self._log_entries_max)
+        other._epoch, other._sequence = self._epoch, self._sequence
+        other._records = dict(self._records)
+        other._keys = {bucket: list(keys) for bucket, keys in self._keys.items()}
+        other._loaded = dict(self._loaded)
+        other._log = list(self._log)
+        other._buckets = list(self._buckets)
+        other._intents = dict(self._intents)
+        other._facts = dict(self._facts)
+        return other
+
     @property
     def epoch(self) -> Epoch | None:
         return self._epoch

@@ -41,7 +41,7 @@ class Feeds:
         self._tuning = tuning
         self._ring: deque[Told] = deque(maxlen=tuning.tail_entries_max)
         self._told = 0  # events ever; the ring holds the last of them
-        self._waiting: set[asyncio.Event] = set()
+        self._waiting: dict[asyncio.Event, None] = {}  # in order: spokes are told in turn
         self._closed = False
 
     def tell(self, event: Told) -> None:
@@ -165,16 +165,16 @@ class Feeds:
 
 
 class _Waiter:
-    def __init__(self, waiting: set[asyncio.Event]) -> None:
+    def __init__(self, waiting: dict[asyncio.Event, None]) -> None:
         self._waiting = waiting
         self._event = asyncio.Event()
 
     def __enter__(self) -> asyncio.Event:
-        self._waiting.add(self._event)
+        self._waiting[self._event] = None
         return self._event
 
     def __exit__(self, *_: object) -> None:
-        self._waiting.discard(self._event)
+        del self._waiting[self._event]
 
 
 async def _set_within(event: asyncio.Event, seconds: float) -> bool:

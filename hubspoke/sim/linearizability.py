@@ -104,7 +104,7 @@ def _reachable(worlds: set[_World], pending: dict[int, Operation]) -> set[_World
     for i, o in pending.items():
         if o.kind == "read":
             reads.setdefault(o.value, []).append(i)
-    writes = [(i, o.value) for i, o in pending.items() if o.kind == "write"]
+    writes = [(i, o.value, o.end == math.inf) for i, o in pending.items() if o.kind == "write"]
     found: set[_World] = set()
     todo = [(value, happened.union(reads.get(value, ()))) for value, happened in worlds]
     while todo:
@@ -112,12 +112,16 @@ def _reachable(worlds: set[_World], pending: dict[int, Operation]) -> set[_World
         if world in found:
             continue
         found.add(world)
-        _, happened = world
-        todo += [
-            (value, happened.union((i,), reads.get(value, ())))
-            for i, value in writes
-            if i not in happened
-        ]
+        now, happened = world
+        tried = {now}
+        for i, value, unknown in writes:
+            # Writes of unknown outcome and one value are alike: one of them stands for all, and
+            # for none where the name has that value.
+            if i in happened or (unknown and value in tried):
+                continue
+            if unknown:
+                tried.add(value)
+            todo.append((value, happened.union((i,), reads.get(value, ()))))
     return found
 
 

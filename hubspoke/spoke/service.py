@@ -7,6 +7,7 @@ that goes away cancels only its own wait.
 
 import asyncio
 import logging
+import random
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
@@ -80,7 +81,9 @@ class SpokeService:
         clock: Clock,
         ranker: Ranker,
         tuning: SpokeTuning,
+        rng: random.Random | None = None,
     ) -> None:
+        """rng: what retries are spread by; a simulation gives its own."""
         self.tuning = tuning
         self.model_name = ranker.name
         self.follower = Follower(
@@ -91,6 +94,7 @@ class SpokeService:
             on_change=self._changed,
             on_reset=self._reset,
             tuning=tuning.follower,
+            rng=rng,
         )
         self.link = link
         self.namespace = namespace

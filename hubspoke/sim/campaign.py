@@ -1,0 +1,32 @@
+"""Many seeds on several processes."""
+
+from collections import Counter
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+
+from hubspoke.sim import scenario
+
+SEEDS_AT_ONCE = 10
+
+
+def run(seeds: Iterable[int], *, processes: int) -> tuple[list[str], Counter[str]]:
+    """Returns what was violated, each with its seed, and the sums of what was counted."""
+    wanted = list(seeds)
+    chunks = [wanted[i : i + SEEDS_AT_ONCE] for i in range(0, len(wanted), SEEDS_AT_ONCE)]
+    violations: list[str] = []
+    counts: Counter[str] = Counter()
+    with ProcessPoolExecutor(max_workers=processes) as pool:
+        for failed, counted in pool.map(_run, chunks):
+            violations += failed
+            counts += counted
+    return violations, counts
+
+
+def _run(seeds: list[int]) -> tuple[list[str], Counter[str]]:
+    violations: list[str] = []
+    counts: Counter[str] = Counter()
+    for seed in seeds:
+        outcome = scenario.run(seed)
+        violations += [f"seed {seed}: {violation}" for violation in outcome.violations]
+        counts += outcome.counts
+    return violations, counts
