@@ -7,12 +7,17 @@ be had now (a port taken, a folder in use). Imports nothing heavy before it know
 
 import sys
 import time
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
 from hubspoke import __version__
+from hubspoke.cli_parts import SPOKE_ADMIN, Json
+from hubspoke.cli_parts import fail as _fail
+from hubspoke.cli_parts import option as _option
+from hubspoke.cli_parts import print_json as _print_json
 from hubspoke.errors import ConfigError, FolderInUse, HubSpokeError
+from hubspoke.trace_cli import trace
 
 app = typer.Typer(
     help="Training data stays at a hub; a spoke next to the GPUs reads it as if it were local.",
@@ -22,13 +27,9 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-SPOKE_ADMIN = "http://127.0.0.1:8081"
+app.add_typer(trace, name="trace")
+
 WATCH_S = 1.0
-
-
-def _option(name: str, metavar: str, text: str) -> Any:
-    return typer.Option(name, metavar=metavar, help=text, show_default=False)
-
 
 Config = Annotated[str | None, _option("--config", "FILE", "A TOML file with these settings.")]
 Listen = Annotated[str | None, _option("--listen", "HOST:PORT", "The data port.")]
@@ -38,12 +39,6 @@ LogLevel = Annotated[str | None, _option("--log-level", "LEVEL", "debug, info, w
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="Allow a port beyond loopback: no credentials, no TLS.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
-
-
-def _fail(command: str, error: HubSpokeError | OSError, status: int) -> NoReturn:
-    print(f"hubspoke {command}: {error}", file=sys.stderr)
-    raise SystemExit(status)
 
 
 def _version(wanted: bool) -> None:
@@ -343,12 +338,6 @@ def demo(
         as_json=as_json,
     )
     raise SystemExit(run_demo(config))
-
-
-def _print_json(document: Any) -> None:
-    import json
-
-    print(json.dumps(document, indent=2))
 
 
 def main() -> None:

@@ -1,0 +1,1 @@
+"""Traces of reads: our own format, conversion from and to others', recording and replay."""
