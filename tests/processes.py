@@ -14,13 +14,16 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+from hubspoke.lab.guard import guard
+
 WAIT_S = 30.0
 
 
 class Running:
     """One process; its stderr is read all the time and kept.
 
-    In a process group of its own, so that nothing of it outlives the test.
+    In a process group of its own, so that nothing of it outlives the test, and under guard, so
+    that nothing outlives a runner that is killed.
     """
 
     def __init__(
@@ -41,6 +44,7 @@ class Running:
             text=True,
             start_new_session=True,
         )
+        guard().add(self.process.pid)
         self.lines: list[str] = []
         self._news = threading.Condition()
         self._ended = False
@@ -101,6 +105,7 @@ class Running:
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.wait()
+        guard().drop(self.process.pid)
         assert self.process.stderr is not None
         self.process.stderr.close()
 

@@ -3,7 +3,7 @@
 Decides how they are started, waited for and ended, and on which ports (the system chooses). The
 hub's data port is reached only through the emulated WAN. Every process dies with its `with`
 block, in a session of its own, so a Ctrl-C reaches the owner alone and the owner ends them in
-order. It must never end a process that it did not start.
+order; where the owner is killed its guard does. It must never end a process that it did not start.
 """
 
 import http.client
@@ -22,6 +22,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from hubspoke.errors import ConfigError, DeadlineExceeded, HubSpokeError
+from hubspoke.lab.guard import guard
 from hubspoke.lab.wan import RelayWan, TunWan, Wan
 
 READY_TIMEOUT_S = 60.0
@@ -70,6 +71,7 @@ class Service:
                 stderr=out,
                 start_new_session=True,
             )
+        guard().add(self.process.pid)
         self._endpoints = state / "endpoints.json"
         self.data = ""
         self.admin = ""
@@ -131,6 +133,7 @@ class Service:
         """kill -9, as a crash would."""
         self.process.kill()
         self.process.wait()
+        guard().drop(self.process.pid)
 
     def stop(self) -> None:
         """SIGTERM and, if that does not end it, SIGKILL."""
@@ -138,6 +141,7 @@ class Service:
             self.process.send_signal(signal.SIGTERM)
         try:
             self.process.wait(STOP_TIMEOUT_S)
+            guard().drop(self.process.pid)
         except subprocess.TimeoutExpired:
             self.kill()
 

@@ -20,6 +20,7 @@ from hubspoke.adapters.faulty import FaultyObjectStore
 from hubspoke.adapters.folder_store import FolderStore
 from hubspoke.adapters.memory import MemoryObjectStore
 from hubspoke.adapters.s3_store import S3Store
+from hubspoke.lab.guard import guard
 from hubspoke.ports import ObjectStore
 
 BUCKET = "data"
@@ -80,13 +81,15 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     ]
     url = f"http://127.0.0.1:{ports[3]}"
     with (folder / "output").open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output)
+        process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+    guard().add(process.pid)
     try:
         _wait_until_served(url, process, folder / "output")
         yield S3Server(url, server.access_key, server.secret_key)
     finally:
         process.kill()  # its orderly end takes a minute, and its data is thrown away
         process.wait(START_S)
+        guard().drop(process.pid)
         for port in ports:
             for path in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
                 path.unlink(missing_ok=True)

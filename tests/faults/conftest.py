@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from hubspoke.lab.guard import guard
 from tests.processes import Running, get_json, hub, running, spoke
 
 MIB = 1 << 20
@@ -58,6 +59,7 @@ def faulty_folder(base: Path) -> Iterator[Folder]:
     control.write_text("{}")
     command = [sys.executable, "-m", "tests.faults.fault_fs", str(source), str(mount), str(control)]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+    guard().add(process.pid)
     try:
         wait_for(mount.is_mount, 15, "mounted")
         yield Folder(mount, control)
@@ -66,6 +68,7 @@ def faulty_folder(base: Path) -> Iterator[Folder]:
         subprocess.run(["fusermount3", "-u", "-z", str(mount)], check=False, timeout=30)
         process.kill()
         process.wait(30)
+        guard().drop(process.pid)
 
 
 def wait_for(condition: Callable[[], bool], timeout_s: float, what: str) -> None:
