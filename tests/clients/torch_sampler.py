@@ -1,4 +1,4 @@
-"""Compares lab/orders.py with the real torch: run in an environment that has torch installed.
+"""Compares core/orders.py with the real torch: run in an environment that has torch installed.
 
     python tests/clients/torch_sampler.py
 
@@ -10,7 +10,7 @@ import sys
 import torch
 from torch.utils.data import DistributedSampler
 
-from hubspoke.lab.orders import distributed_sampler, torch_randperm
+from hubspoke.core.orders import distributed_sampler, torch_randperm
 
 SETTINGS = [  # (n, ranks, seed, epoch)
     (23_976, 4, 0, 0),

@@ -5,13 +5,9 @@ import math
 import numpy as np
 import pytest
 
+from hubspoke.core.orders import RANDPERM_32BIT_MAX, distributed_sampler, torch_randperm
 from hubspoke.errors import ConfigError
-from hubspoke.lab.orders import (
-    RANDPERM_32BIT_MAX,
-    distributed_sampler,
-    job_plan,
-    torch_randperm,
-)
+from hubspoke.lab.orders import job_plan
 
 
 class Mt19937:

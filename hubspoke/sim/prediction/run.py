@@ -1,0 +1,74 @@
+"""Runs workloads: one by one, or several on all cores."""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from typing import Any
+
+from hubspoke.errors import ConfigError
+from hubspoke.sim.prediction.result import result
+from hubspoke.sim.prediction.workload import Size, Workload
+from hubspoke.sim.prediction.workloads import BY_NAME
+from hubspoke.sim.prediction.world import World
+
+PARTS_MAX = 1_024
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    part: int = 1
+    prefetch: bool = True
+    seed: int = 0
+
+
+def chosen(names: Sequence[str]) -> list[str]:
+    """Names of workloads, all if none is given. Raises ConfigError."""
+    wanted = [n.upper() for n in names] or list(BY_NAME)
+    for name, given in zip(wanted, names or wanted, strict=True):
+        if name not in BY_NAME:
+            raise ConfigError(f"{given}: no such workload; one of {', '.join(BY_NAME)}")
+    return list(dict.fromkeys(wanted))
+
+
+def check(options: Options) -> None:
+    """Raises ConfigError."""
+    if not 1 <= options.part <= PARTS_MAX:
+        raise ConfigError(f"--scale {options.part}: 1 (full size) to {PARTS_MAX}, a part of it")
+    if not 0 <= options.seed < 2**31:
+        raise ConfigError(f"--seed {options.seed}: 0 to {2**31 - 1}")
+
+
+def run_one(name: str, options: Options) -> dict[str, Any]:
+    """The document of one workload."""
+    return run_workload(BY_NAME[name](Size(options.part, options.seed)), options)
+
+
+def run_workload(workload: Workload, options: Options) -> dict[str, Any]:
+    began = time.perf_counter()
+    world = World(workload, prefetch=options.prefetch)
+    world.run()
+    document = result(world, time.perf_counter() - began)
+    document |= {"scale": options.part, "prefetch": options.prefetch, "seed": options.seed}
+    return document
+
+
+def run_all(
+    names: Sequence[str], options: Options, done: Callable[[dict[str, Any]], None]
+) -> list[dict[str, Any]]:
+    """The documents in the order of the names; `done` is told each when it is there."""
+    processes = min(len(names), os.cpu_count() or 1)
+    if processes == 1:
+        found = []
+        for name in names:
+            found.append(run_one(name, options))
+            done(found[-1])
+        return found
+    with ProcessPoolExecutor(processes) as pool:
+        futures = {pool.submit(run_one, name, options): name for name in names}
+        by_name = {}
+        for future in as_completed(futures):
+            by_name[futures[future]] = future.result()
+            done(by_name[futures[future]])
+    return [by_name[name] for name in names]

@@ -1,0 +1,66 @@
+"""What a workload is: objects, a cache, a path and a drive, and the jobs that read."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from hubspoke.sim.prediction.disk import DiskConfig
+from hubspoke.sim.prediction.job import JobSpec
+from hubspoke.sim.prediction.path import PathConfig
+
+if TYPE_CHECKING:
+    from hubspoke.sim.prediction.world import World
+
+MIB = 1 << 20
+READ_BYTES = 128 << 10  # what a buffered sequential read becomes: the kernel's read-ahead
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """At its full size or a part of it.
+
+    names: "bucket/key" of each object; sizes: bytes. capacity: of the cache, bytes. first_misses:
+    of an oracle that learns the job at its first read, one for each worker (the ceiling).
+    happenings: told the world before the jobs start.
+    """
+
+    name: str
+    title: str
+    names: Sequence[str]
+    sizes: Sequence[int]
+    capacity: int
+    jobs: Sequence[JobSpec]
+    first_misses: int
+    path: PathConfig = field(default_factory=PathConfig)
+    disk: DiskConfig = field(default_factory=DiskConfig)
+    happenings: "Callable[[World], None] | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """1/n of a workload: object counts, cache, demand and rates divided by n; round trip, order
+    rules and interleaving kept. seed: added to the workload's own seeds."""
+
+    part: int = 1
+    seed: int = 0
+
+    def of(self, count: int) -> int:
+        """So many things, at least one."""
+        return max(1, -(-count // self.part))
+
+    def path(self) -> PathConfig:
+        return PathConfig(rate=PathConfig().rate / self.part)
+
+    def disk(self) -> DiskConfig:
+        return DiskConfig(rate=DiskConfig().rate / self.part)
+
+
+def pieces(number: int, start: int, end: int, step: int = READ_BYTES) -> list[tuple[int, int, int]]:
+    """Reads of bytes [start, end) of an object one after the other, cut at multiples of `step`
+    from the object's start."""
+    found, at = [], start
+    while at < end:
+        cut = min(end, (at // step + 1) * step)
+        found.append((number, at, cut - at))
+        at = cut
+    return found

@@ -1,0 +1,41 @@
+"""`hubspoke simulate`: what it says, and what it refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from hubspoke.cli import app
+
+
+def simulate(*args: str) -> tuple[int, str, str]:
+    found = CliRunner().invoke(app, ["simulate", *args])
+    return found.exit_code, found.stdout, found.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["W99"], "W99: no such workload; one of W1"),
+        (["--scale", "0"], "--scale 0: 1 (full size) to 1024"),
+        (["--prefetch", "maybe"], "--prefetch maybe: on or off"),
+        (["--seed", "-1"], "--seed -1: 0 to"),
+    ],
+)
+def test_what_makes_no_sense_is_named(args: list[str], said: str) -> None:
+    status, out, errors = simulate(*args)
+    assert (status, out) == (2, "")
+    assert errors.startswith("hubspoke simulate: ")
+    assert said in errors
+
+
+def test_a_run_is_one_json_document_and_a_picture(tmp_path: Path) -> None:
+    plots = tmp_path / "plots"
+    status, out, _ = simulate("w1", "--scale", "16", "--json", "--plot", str(plots))
+    assert status == 0
+    (w1,) = json.loads(out)["workloads"]
+    assert w1["reads"] == 999 * 16 * 2 * 2
+    assert w1["of_ceiling"] > 0.98
+    assert w1["egress_bytes"] < 1.05 * w1["unique_bytes"]
+    assert (plots / "W1.png").read_bytes().startswith(b"\x89PNG")
