@@ -52,7 +52,7 @@ def simulate(
 def table(documents: Sequence[dict[str, Any]]) -> Table:
     """A row for each run, in the measures of the table of workloads."""
     shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in ("", "reads", "hits", "of ceiling", "steady", "egress", "unique", "waste"):
+    for heading in ("", "reads", "hits", "of ceiling", "steady", "egress", "of MIN", "waste"):
         shown.add_column(heading, justify="right" if heading else "left")
     for heading in ("utilisation", "bound", "p50", "p99"):
         shown.add_column(heading, justify="right")
@@ -65,7 +65,7 @@ def table(documents: Sequence[dict[str, Any]]) -> Table:
             _percent(d["of_ceiling"]),
             ", ".join(_batch(job["batches_to_steady"]) for job in jobs),
             f"{d['egress_bytes'] / 1e9:.2f} GB",
-            f"{d['unique_bytes'] / 1e9:.2f} GB",
+            f"{d['of_minimum']:.3f}",
             _percent(d["waste"]),
             ", ".join(_percent(job["utilisation"]) for job in jobs),
             ", ".join(_percent(job["bound"]) for job in jobs),

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hubspoke.core.ids import PAGE_BYTES, ReadState
+from hubspoke.sim.prediction.compare import against_minimum, trace_of
 from hubspoke.sim.prediction.job import Job
 from hubspoke.sim.prediction.recorder import CODES, Reads
 from hubspoke.sim.prediction.world import World
@@ -87,7 +88,7 @@ def batches_to_steady(reads: Reads, chosen: npt.NDArray[np.bool_], batches: int)
 
 
 def result(world: World, wall_s: float) -> dict[str, Any]:
-    """The JSON document of one run, without what other policies would have had."""
+    """The JSON document of one run."""
     reads, spoke, workload = world.recorder.reads(), world.spoke, world.workload
     total = counts(reads, np.ones(len(reads.at), dtype=bool))
     ledger = spoke.core.ledger
@@ -96,6 +97,7 @@ def result(world: World, wall_s: float) -> dict[str, Any]:
     ceiling = 1 - workload.first_misses / total.reads
     jobs = [_job(world, job, reads) for job in world.jobs]
     assert total.hit_ratio is not None
+    trace = trace_of(workload.names, workload.sizes, reads)
     return {
         "workload": workload.name,
         "title": workload.title,
@@ -112,6 +114,7 @@ def result(world: World, wall_s: float) -> dict[str, Any]:
         "bytes": total.bytes,
         "unique_bytes": total.unique_bytes,
         "egress_bytes": world.path.delivered,
+        **against_minimum(trace, workload.capacity, world.path.delivered),
         "waste": unused / world.path.delivered if world.path.delivered else 0.0,
         "written_bytes": world.disk.written_bytes,
         "stale_reads": spoke.stale_reads,
