@@ -249,6 +249,9 @@ class BlockStore(Protocol):
     def read_through(self, number: int, offset: int, length: int) -> bytes:
         """`read` that leaves the page cache as it was."""
 
+    def allocated(self, known: dict[int, int]) -> list[tuple[int, int, int]]:
+        """(object, offset, length) of what takes space, if more than `known` says."""
+
     def room(self) -> int | None:
         """Bytes that the disk can take before it has less free than it should; negative if it
         has less. None if it cannot be told."""

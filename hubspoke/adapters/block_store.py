@@ -10,7 +10,7 @@ import ctypes
 import errno
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from hubspoke.adapters import cache_index
@@ -192,6 +192,18 @@ class CacheFolder:
         self.at("scrub:read")
         return data
 
+    def allocated(self, known: dict[int, int]) -> list[tuple[int, int, int]]:
+        """See ports.BlockStore. Descriptors of its own: files that are read stay open."""
+        found: list[tuple[int, int, int]] = []
+        for number, bytes_ in known.items():
+            try:
+                if os.stat(self._data / str(number)).st_blocks * 512 > bytes_:
+                    runs = _data_runs(self._data / str(number))
+                    found += [(number, offset, length) for offset, length in runs]
+            except FileNotFoundError:
+                continue
+        return found
+
     def room(self) -> int | None:
         """Free space of the disk above the floor, in bytes; negative below it."""
         try:
@@ -276,6 +288,23 @@ class CacheFolder:
                 self._index_fd = -1
 
 
+def _data_runs(path: Path) -> Iterator[tuple[int, int]]:
+    """(offset, length) of what is no hole."""
+    fd, at = os.open(path, os.O_RDONLY | os.O_CLOEXEC), 0
+    try:
+        while True:
+            try:
+                start = os.lseek(fd, at, os.SEEK_DATA)
+            except OSError as e:
+                if e.errno != errno.ENXIO:
+                    raise
+                return
+            at = os.lseek(fd, start, os.SEEK_HOLE)
+            yield start, at - start
+    finally:
+        os.close(fd)
+
+
 class FileBlockStore:
     """ports.BlockStore over one folder per drive; losing one loses only its objects."""
 
@@ -335,6 +364,13 @@ class FileBlockStore:
 
     def read_through(self, number: int, offset: int, length: int) -> bytes:
         return self._home[number].read_through(number, offset, length)
+
+    def allocated(self, known: dict[int, int]) -> list[tuple[int, int, int]]:
+        homes: dict[CacheFolder, dict[int, int]] = {}
+        for number, bytes_ in known.items():
+            if number in self._home:
+                homes.setdefault(self._home[number], {})[number] = bytes_
+        return [run for folder, part in homes.items() for run in folder.allocated(part)]
 
     def room(self) -> int | None:
         """Objects are spread over the folders, so the fullest disk says what all can take."""

@@ -19,6 +19,7 @@ over records took four (bench/cache_restart.py).
 
 import os
 import struct
+import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -125,7 +126,8 @@ def parse(data: bytes) -> Parsed:
     objects, born = _objects(data, slots, kinds)
     at = np.flatnonzero(kinds == FRAME)
     at = at[_born_before(slots["object"][at], at, born)]
-    at = at[~_punched(slots, at, np.flatnonzero(kinds == PUNCH))]
+    punches = np.flatnonzero(kinds == PUNCH)
+    at = at[~_punched(slots, at, punches, _whole_blocks(slots, punches, objects))]
     for number, frames in _frames(slots, at, objects):
         objects[number].frames = frames
     return Parsed(objects, n, int(np.count_nonzero(sound)))
@@ -193,24 +195,40 @@ def _names(text: bytes) -> tuple[ObjectName, Version]:
     for n in _LENGTHS.unpack_from(text):
         found.append(text[at : at + n].decode("utf-8"))
         at += n
-    return ObjectName(found[0], found[1]), Version(found[2])
+    # There are few buckets and many objects.
+    return ObjectName(sys.intern(found[0]), found[1]), Version(found[2])
 
 
 def _block_keys(numbers: npt.NDArray[Any], pages: npt.NDArray[Any]) -> Longs:
     return (numbers.astype(np.uint64) << np.uint64(32)) | (pages.astype(np.uint64) >> np.uint64(8))
 
 
+def _whole_blocks(
+    slots: Slots, punches: npt.NDArray[np.intp], objects: dict[int, IndexedObject]
+) -> npt.NDArray[np.bool_]:
+    """Which punches are of whole blocks: an object's last one may be short."""
+    pages, counts = slots["page"][punches].astype(np.int64), slots["value"][punches]
+    whole: npt.NDArray[np.bool_] = (pages % _BLOCK_PAGES == 0) & (counts > 0)
+    short = np.flatnonzero(whole & (counts % np.uint64(_BLOCK_PAGES) != 0))
+    ends = (pages[short] + counts[short].astype(np.int64)).tolist()
+    for i, number, end in zip(short, slots["object"][punches[short]].tolist(), ends, strict=True):
+        o = objects.get(number)
+        whole[i] = o is None or end >= -(-o.size // PAGE_BYTES)
+    return whole
+
+
 def _punched(
-    slots: Slots, at: npt.NDArray[np.intp], punches: npt.NDArray[np.intp]
+    slots: Slots,
+    at: npt.NDArray[np.intp],
+    punches: npt.NDArray[np.intp],
+    aligned: npt.NDArray[np.bool_],
 ) -> npt.NDArray[np.bool_]:
     """Which of the frames at `at` were punched later. Frames lie in one block each, and punches
-    are of whole blocks or inside of one."""
+    are of whole blocks (`aligned`) or of any pages."""
     gone = np.zeros(len(at), np.bool_)
     if not len(punches) or not len(at):
         return gone
     pages, counts = slots["page"][punches], slots["value"][punches].astype(np.int64)
-    # A whole block's punch begins on a block; it may be short at the end of the object.
-    aligned = pages % _BLOCK_PAGES == 0
     blocks = np.maximum(1, (counts[aligned] + _BLOCK_PAGES - 1) // _BLOCK_PAGES)
     first = _block_keys(slots["object"][punches[aligned]], pages[aligned])
     steps = np.arange(int(blocks.sum())) - np.repeat(np.cumsum(blocks) - blocks, blocks)

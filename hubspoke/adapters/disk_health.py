@@ -114,7 +114,7 @@ class Disk:
         self._tending: asyncio.Task[None] | None = None
         self._frames_pending = 0
         self._created: set[int] = set()  # only the writer's thread changes it
-        self._owed: list[Callable[[], None]] = []  # drops that failed
+        self._undropped: list[Callable[[], None]] = []
         self._unpunched: list[tuple[int, int, int]] = []
 
     @property
@@ -260,7 +260,7 @@ class Disk:
         return self.store.lend_now(number, offset, length)
 
     def punch(self, number: int, offset: int, length: int) -> None:
-        """Free bytes, after all that was asked before. If it fails, `unpunched` tells later."""
+        """Free bytes, after all that was asked before. If it fails, `owed` tells later."""
         store = self.store
 
         def work() -> None:
@@ -269,11 +269,15 @@ class Disk:
 
         def ended(future: asyncio.Future[None]) -> None:
             if isinstance(future.exception(), OSError):
-                self._unpunched.append((number, offset, length))
+                self.owe(number, offset, length)
 
         self._timed(self._writer, Call.WRITE, work).add_done_callback(ended)
 
-    def unpunched(self) -> list[tuple[int, int, int]]:
+    def owe(self, number: int, offset: int, length: int) -> None:
+        """These bytes could not be freed yet."""
+        self._unpunched.append((number, offset, length))
+
+    def owed(self) -> list[tuple[int, int, int]]:
         """(object, offset, length) that could not be freed, each told once. Whether the bytes
         are of use again by now is for the caller to know: punched, they would read as zeros."""
         told, self._unpunched = self._unpunched, []
@@ -289,11 +293,17 @@ class Disk:
 
         self._remove(work)
 
+    def drop_again(self) -> None:
+        """Remove what could not be removed."""
+        again, self._undropped = self._undropped, []
+        for work in again:
+            self._remove(work)
+
     def _remove(self, work: Callable[[], None]) -> None:
         # No bound: there are at most as many as the folder has objects, and each takes 200 bytes.
         def owed(future: asyncio.Future[None]) -> None:
             if isinstance(future.exception(), OSError):
-                self._owed.append(work)
+                self._undropped.append(work)
 
         self._timed(self._writer, Call.WRITE, work).add_done_callback(owed)
 
@@ -309,9 +319,7 @@ class Disk:
             good = await self._probed()
             if h.probed(self._clock.now(), good=good):
                 log.info("cache folder %s state=healthy", self.root)
-                owed, self._owed = self._owed, []
-                for work in owed:
-                    self._remove(work)
+                self.drop_again()
                 self._recovered(self)
 
     async def _probed(self) -> bool:

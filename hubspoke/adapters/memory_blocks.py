@@ -70,6 +70,9 @@ class MemoryBlockStore:
     def read_through(self, number: int, offset: int, length: int) -> bytes:
         return self.read(number, offset, length)
 
+    def allocated(self, known: dict[int, int]) -> list[tuple[int, int, int]]:
+        return []  # no disk has anything
+
     def room(self) -> int | None:
         return None
 
@@ -133,6 +136,9 @@ class FaultyBlockStore:
     def read_through(self, number: int, offset: int, length: int) -> bytes:
         self._maybe("read", number)
         return self._inner.read_through(number, offset, length)
+
+    def allocated(self, known: dict[int, int]) -> list[tuple[int, int, int]]:
+        return self._inner.allocated(known)
 
     def room(self) -> int | None:
         return self._inner.room()

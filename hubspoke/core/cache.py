@@ -13,9 +13,10 @@ A read that finds QUEUED pages is a miss: the hub has not been asked for them ye
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 from hubspoke.core import page_codes as codes
-from hubspoke.core.cached_object import CachedObject
+from hubspoke.core.cached_object import CachedObject, Runs
 from hubspoke.core.eviction.policy import BLOCK_BITS
 from hubspoke.core.eviction.victims import Victims
 from hubspoke.core.frames import Frames, StoredFrame
@@ -30,6 +31,7 @@ from hubspoke.core.ids import (
 )
 from hubspoke.core.page_codes import PAGES_PER_BLOCK
 from hubspoke.core.pages import BLOCKS_PER_GROUP, PageMap
+from hubspoke.core.pins import Pins
 
 __all__ = ["PAGES_PER_BLOCK", "Cache", "CachedObject", "StoredFrame"]
 
@@ -57,7 +59,7 @@ class Cache:
         self.objects_resident = 0
         self.counters = CacheCounters()
         self._by_name: dict[ObjectName, CachedObject] = {}
-        self._pins: dict[int, int] = {}  # by block key
+        self.pins = Pins()
         self._victims = Victims(capacity, self.objects)
         self.read_again = self._victims.read_again
         self._next_number = 1
@@ -172,21 +174,24 @@ class Cache:
             self._victims.consumed(obj, block)
 
     def pin(self, obj: CachedObject, first: int, last: int) -> None:
-        pins, base = self._pins, obj.number << BLOCK_BITS
-        for block in range(first // PAGES_PER_BLOCK, (last - 1) // PAGES_PER_BLOCK + 1):
-            pins[base + block] = pins.get(base + block, 0) + 1
-            obj.pins += 1
+        self.pins.add(obj, first, last)
 
     def unpin(self, obj: CachedObject, first: int, last: int) -> None:
-        pins, base = self._pins, obj.number << BLOCK_BITS
-        for block in range(first // PAGES_PER_BLOCK, (last - 1) // PAGES_PER_BLOCK + 1):
-            count = pins[base + block] - 1
-            obj.pins -= 1
-            if count:
-                pins[base + block] = count
-            else:
-                del pins[base + block]
-                self._victims.unpinned(obj, block)
+        for block in self.pins.remove(obj, first, last):
+            self._victims.unpinned(obj, block)
+
+    def unused(self, obj: CachedObject, first: int, last: int) -> Runs:
+        """Page runs of [first, last) of which the disk may give the space back: neither here nor
+        awaited, and in no block that is pinned, for who has it may still read the file."""
+        found: Runs = []
+        for a, b in obj.runs(first, min(last, len(obj.pages)), codes.IS_UNASKED):
+            bounds = [
+                a,
+                *range((a // PAGES_PER_BLOCK + 1) * PAGES_PER_BLOCK, b, PAGES_PER_BLOCK),
+                b,
+            ]
+            found += [run for run in pairwise(bounds) if not self.pins.any(obj, *run)]
+        return found
 
     # -- filling ------------------------------------------------------------------------------
 
@@ -244,20 +249,23 @@ class Cache:
                 found.append(f)
         return found
 
-    def verified(self, obj: CachedObject, frame: StoredFrame, *, good: bool) -> None:
-        """Result of checking a frame's digest against the disk."""
+    def verified(self, obj: CachedObject, frame: StoredFrame, *, good: bool) -> Runs:
+        """Result of checking a frame's digest against the disk. Returns the page runs of a bad
+        one that are dropped: nobody was ever given them, so they may be punched at once."""
         first, last = page_span(frame.offset, frame.length)
         if good and not obj.unverified:
-            return
+            return []
         if good:
             obj.unverified -= obj.pages.count(first, last, codes.IS_UNVERIFIED)
             obj.pages.change(first, last, codes.TO_VERIFY)
             if not obj.unverified:
                 obj.frames = None
-            return
+            return []
         self.counters.corrupt_frames += 1
-        for a, b in obj.runs(first, last, codes.IS_UNVERIFIED):
+        runs = obj.runs(first, last, codes.IS_UNVERIFIED)
+        for a, b in runs:
             self._drop_pages(obj, a, b)
+        return runs
 
     # -- dropping -----------------------------------------------------------------------------
 
@@ -332,14 +340,14 @@ class Cache:
         return self.make_room(0)
 
     def _evictable(self, key: int) -> bool:
-        if key in self._pins:
+        if key in self.pins:
             return False
         obj = self.objects[key >> BLOCK_BITS]
         return not obj.flying or not obj.pages.any(*self._span(obj, key), codes.IS_FLYING)
 
     def _consumed(self, key: int) -> bool:
         obj = self.objects[key >> BLOCK_BITS]
-        return key not in self._pins and not obj.pages.any(*self._span(obj, key), codes.IS_TO_COME)
+        return key not in self.pins and not obj.pages.any(*self._span(obj, key), codes.IS_TO_COME)
 
     def _span(self, obj: CachedObject, key: int) -> tuple[int, int]:
         """Pages of the block of a key."""
@@ -347,21 +355,6 @@ class Cache:
         return first, min(first + PAGES_PER_BLOCK, len(obj.pages))
 
     # -- on request ---------------------------------------------------------------------------
-
-    def local_bytes(self, obj: CachedObject) -> int:
-        """Bytes of the object that are on disk, checked since the start or not."""
-        n = (obj.resident - obj.flying) * PAGE_BYTES
-        pages = len(obj.pages)
-        last_is_local = pages > 0 and obj.pages[pages - 1] >= codes.UNVERIFIED
-        return n - (pages * PAGE_BYTES - obj.size if last_is_local else 0)
-
-    def absent(self, obj: CachedObject, first: int, last: int) -> list[tuple[int, int]]:
-        """Page runs inside [first, last) that are neither here nor wanted by anybody."""
-        return obj.runs(first, last, codes.IS_ABSENT)
-
-    def not_local(self, obj: CachedObject, first: int, last: int) -> list[tuple[int, int]]:
-        """Page runs inside [first, last) that are not on disk, in flight or not."""
-        return obj.runs(first, last, codes.IS_NOT_LOCAL)
 
     def to_be_read(self, obj: CachedObject) -> None:
         """Somebody knows that the object will be read (again): its blocks count as waiting for

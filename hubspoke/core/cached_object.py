@@ -5,8 +5,16 @@ from dataclasses import dataclass, field
 from hubspoke.core.eviction.data_set import DataSet
 from hubspoke.core.frames import Frames
 from hubspoke.core.ids import PAGE_BYTES, ObjectName, Version
-from hubspoke.core.page_codes import IS_PRESENT_READ, Codes
+from hubspoke.core.page_codes import (
+    IS_ABSENT,
+    IS_NOT_LOCAL,
+    IS_PRESENT_READ,
+    UNVERIFIED,
+    Codes,
+)
 from hubspoke.core.pages import PageMap
+
+Runs = list[tuple[int, int]]  # of pages, [first, last)
 
 
 @dataclass(slots=True, eq=False)
@@ -43,3 +51,18 @@ class CachedObject:
     def bytes_of(self, first: int, last: int, codes: Codes) -> int:
         """Bytes of the pages in [first, last) that are of these codes."""
         return sum(self.range_bytes(a, b) for a, b in self.pages.runs(first, last, codes))
+
+    def local_bytes(self) -> int:
+        """Bytes of the object that are on disk, checked since the start or not."""
+        n = (self.resident - self.flying) * PAGE_BYTES
+        pages = len(self.pages)
+        last_is_local = pages > 0 and self.pages[pages - 1] >= UNVERIFIED
+        return n - (pages * PAGE_BYTES - self.size if last_is_local else 0)
+
+    def absent(self, first: int, last: int) -> list[tuple[int, int]]:
+        """Page runs inside [first, last) that are neither here nor wanted by anybody."""
+        return self.runs(first, last, IS_ABSENT)
+
+    def not_local(self, first: int, last: int) -> list[tuple[int, int]]:
+        """Page runs inside [first, last) that are not on disk, in flight or not."""
+        return self.runs(first, last, IS_NOT_LOCAL)

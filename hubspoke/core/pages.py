@@ -10,7 +10,9 @@ one immutable byte string, kept in one of three forms:
 Blocks are found by groups of 256: a dict by group, and inside it a search in C over one byte a
 block. So a block that is wholly there costs some 10 bytes of book, a lone page about as much,
 and an object of any size costs nothing until pages come (bench/cache_core.py). A dict by block
-was 100 bytes a block, two bytes a page 512.
+was 100 bytes a block, two bytes a page 512. Most objects have one group and many of these one
+block, so the first group is not in the dict and its columns are immutable: byte strings of one
+byte are shared by the interpreter, and with 20,000 objects dict and arrays were 8 bytes a page.
 """
 
 import re
@@ -28,6 +30,7 @@ _SHARED_MAX = 4_096
 _UNIFORM = [bytes((code,)) * PAGES_PER_BLOCK for code in range(32)]
 _EMPTY = _UNIFORM[ABSENT]
 _HELD = re.compile(rb"[^\x00]")
+_NO_MARK = b"\x00"
 
 
 @lru_cache(_SHARED_MAX)
@@ -74,20 +77,24 @@ class _Group:
 
     __slots__ = ("index", "maps", "marks")
 
-    def __init__(self) -> None:
-        self.index = bytearray()  # block within the group, in no order
-        self.maps: list[bytes] = []
-        self.marks = bytearray()  # eviction's byte
+    def __init__(self, index: int, held: bytes) -> None:
+        self.index = bytes((index,))  # block within the group, in no order
+        self.maps = [held]
+        self.marks = _NO_MARK  # eviction's byte
+
+
+_NO_GROUPS: dict[int, _Group] = {}  # of objects that have no other than the first; stays empty
 
 
 class PageMap:
     """The pages of one object. Page ranges are [first, last) and lie inside of the object."""
 
-    __slots__ = ("_groups", "_pages")
+    __slots__ = ("_first", "_others", "_pages")
 
     def __init__(self, pages: int) -> None:
         self._pages = pages
-        self._groups: dict[int, _Group] = {}
+        self._first: _Group | None = None
+        self._others: dict[int, _Group] = _NO_GROUPS
 
     def __len__(self) -> int:
         return self._pages
@@ -97,7 +104,7 @@ class PageMap:
         return self._full(page // PAGES_PER_BLOCK)[page % PAGES_PER_BLOCK] & STATE
 
     def _full(self, block: int) -> bytes:
-        group = self._groups.get(block >> 8)
+        group = self._others.get(block >> 8) if block >> 8 else self._first
         if group is None:
             return _EMPTY
         at = group.index.find(block & 255)
@@ -113,7 +120,7 @@ class PageMap:
         block = first >> 8
         base = block << 8
         if last - base <= PAGES_PER_BLOCK:
-            group = self._groups.get(block >> 8)
+            group = self._others.get(block >> 8) if block >> 8 else self._first
             if group is None:
                 return codes.absent
             at = group.index.find(block & 255)
@@ -170,7 +177,7 @@ class PageMap:
         start = end = -1  # the run that may go on
         while first < last:
             base = first & ~255
-            if (base >> 16) not in self._groups:
+            if self._group(base >> 16) is None:
                 stop = min(last, (first // _GROUP_PAGES + 1) * _GROUP_PAGES)
                 parts = [(first, stop)] if codes.absent else []
             else:
@@ -205,51 +212,66 @@ class PageMap:
     def put(self, block: int, full: bytes) -> None:
         """Give a block the codes of all its 256 pages; those beyond the object's end are 0."""
         packed = _pack(full, min(PAGES_PER_BLOCK, self._pages - block * PAGES_PER_BLOCK))
-        group = self._groups.get(block >> 8)
+        group = self._group(block >> 8)
         if group is None:
-            group = self._groups[block >> 8] = _Group()
+            self._add(block >> 8, _Group(block & 255, packed))
+            return
         at = group.index.find(block & 255)
         if at < 0:
-            group.index.append(block & 255)
+            group.index += bytes((block & 255,))
             group.maps.append(packed)
-            group.marks.append(0)
+            group.marks += _NO_MARK
         elif packed is _EMPTY and not group.marks[at]:
             self._remove(block >> 8, group, at)
         else:
             group.maps[at] = packed
 
+    def _group(self, number: int) -> _Group | None:
+        return self._others.get(number) if number else self._first
+
+    def _add(self, number: int, group: _Group) -> None:
+        if not number:
+            self._first = group
+            return
+        if self._others is _NO_GROUPS:
+            self._others = {}
+        self._others[number] = group
+
     def _remove(self, number: int, group: _Group, at: int) -> None:
-        # The last one takes the free place: the columns have no order.
-        index, held, mark = group.index.pop(), group.maps.pop(), group.marks.pop()
-        if at < len(group.index):
-            group.index[at], group.maps[at], group.marks[at] = index, held, mark
-        if not group.index:
-            del self._groups[number]
+        group.index = group.index[:at] + group.index[at + 1 :]
+        group.marks = group.marks[:at] + group.marks[at + 1 :]
+        del group.maps[at]
+        if group.index:
+            return
+        if number:
+            del self._others[number]
+        else:
+            self._first = None
 
     # -- eviction's byte ----------------------------------------------------------------------
 
     def mark(self, block: int) -> int:
         """The byte eviction keeps with a block; 0 if it keeps none."""
-        group = self._groups.get(block >> 8)
+        group = self._others.get(block >> 8) if block >> 8 else self._first
         if group is None:
             return 0
         at = group.index.find(block & 255)
         return group.marks[at] if at >= 0 else 0
 
     def set_mark(self, block: int, mark: int) -> None:
-        group = self._groups.get(block >> 8)
+        group = self._group(block >> 8)
         at = -1 if group is None else group.index.find(block & 255)
         if group is None or at < 0:
             assert mark == 0, "a wholly absent block is in no order"
             return
-        group.marks[at] = mark
+        group.marks = group.marks[:at] + bytes((mark,)) + group.marks[at + 1 :]
         if not mark and group.maps[at] is _EMPTY:
             self._remove(block >> 8, group, at)
 
     def blocks(self) -> Iterator[int]:
         """Blocks that are not wholly absent and unused, in no order; pages may change meanwhile."""
-        for number in list(self._groups):
-            group = self._groups.get(number)
+        for number in (0, *self._others):
+            group = self._group(number)
             if group is not None:
                 yield from [(number << 8) + index for index in group.index]
 

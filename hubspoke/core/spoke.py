@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from hubspoke.core.accesses import Accesses
 from hubspoke.core.cache import Cache
-from hubspoke.core.cached_object import CachedObject
+from hubspoke.core.cached_object import CachedObject, Runs
 from hubspoke.core.frames import StoredFrame
 from hubspoke.core.generators import blind_fill, next_object, sequential, strided
 from hubspoke.core.generators.candidates import Candidate, DepthConfig, Listing
@@ -28,7 +28,6 @@ from hubspoke.core.pacing import PacingConfig, PathModel
 from hubspoke.core.page_codes import (
     IS_ABSENT,
     IS_ASKED,
-    IS_COMING,
     IS_FLYING,
     IS_LOCAL,
     IS_NOT_LOCAL,
@@ -130,7 +129,7 @@ class SpokeCore:
     def missing(self, obj: CachedObject, offset: int, length: int) -> int:
         """Bytes of the pages under a range that are not local."""
         first, last = page_span(offset, length)
-        return sum(obj.range_bytes(a, b) for a, b in self.cache.not_local(obj, first, last))
+        return sum(obj.range_bytes(a, b) for a, b in obj.not_local(first, last))
 
     def access(
         self, obj: CachedObject, offset: int, length: int, client: str, state: ReadState, now: float
@@ -225,21 +224,19 @@ class SpokeCore:
         for a, b in obj.runs(first, last, IS_FLYING):
             self.cache.failed(obj, a, b)
 
-    def lost(self, obj: CachedObject, first: int, last: int) -> None:
-        """The disk does not give back pages that were local: they are to be fetched again."""
-        for a, b in obj.runs(first, last, IS_LOCAL):
+    def lost(self, obj: CachedObject, first: int, last: int) -> Runs:
+        """The disk does not give back pages that were local: they are to be fetched again.
+        Returns the runs to be freed when nobody has them any more."""
+        runs = obj.runs(first, last, IS_LOCAL)
+        for a, b in runs:
             self.cache.failed(obj, a, b)
+        return runs
 
     def failed(self, fetch: Fetch, index: int) -> None:
         """What has not arrived of range `index` will not."""
         r = fetch.ranges[index]
         fetch.open_ranges.discard(index)
         self._will_not_come(r, r.first, r.last)
-
-    def unused(self, obj: CachedObject, first: int, last: int) -> bool:
-        """Whether the cache has, and awaits, nothing of the pages."""
-        last = min(last, len(obj.pages))
-        return not obj.runs(first, last, IS_COMING)
 
     def closed(self, fetch: Fetch, index: int) -> None:
         """All of range `index` has come."""
@@ -256,16 +253,17 @@ class SpokeCore:
         dead = {id(r.obj): r.obj for r in fetch.ranges if r.obj.dead}
         return [o for obj in dead.values() for o in self.cache.reap(obj)]
 
-    def verified(self, obj: CachedObject, frame: StoredFrame, *, good: bool) -> None:
-        self.cache.verified(obj, frame, good=good)
+    def verified(self, obj: CachedObject, frame: StoredFrame, *, good: bool) -> Runs:
+        """See Cache.verified."""
         if not good:
             self.ledger.corrupt()
+        return self.cache.verified(obj, frame, good=good)
 
-    def spoiled(self, obj: CachedObject, first: int, last: int) -> None:
-        """A frame on disk no longer has its digest: its pages are a miss."""
+    def spoiled(self, obj: CachedObject, first: int, last: int) -> Runs:
+        """A frame on disk no longer has its digest: its pages are a miss. As `lost`."""
         self.cache.counters.corrupt_frames += 1
         self.ledger.corrupt()
-        self.lost(obj, first, last)
+        return self.lost(obj, first, last)
 
     def reset_stats(self, now: float, unix_ns: int) -> None:
         """Start all counters anew; what is cached and believed stays."""

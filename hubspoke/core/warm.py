@@ -106,7 +106,7 @@ class WarmQueue:
             obj = piece.obj
             absent = []
             if not (piece.given_up or obj.dead):
-                absent = self._cache.absent(obj, piece.first, piece.last)
+                absent = obj.absent(piece.first, piece.last)
             if absent:
                 first, last = absent[0]
                 last = min(last, first + pages, (first // PAGES_PER_BLOCK + 1) * PAGES_PER_BLOCK)

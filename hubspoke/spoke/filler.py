@@ -15,7 +15,7 @@ written. A frame that is not written, or not soon, goes to its readers from memo
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 
 from hubspoke import wire
@@ -23,7 +23,7 @@ from hubspoke.adapters.disk_health import Disk, DiskSlow, Writing
 from hubspoke.adapters.disks import Disks
 from hubspoke.adapters.malloc import give_back
 from hubspoke.core.cache import CachedObject
-from hubspoke.core.ids import ReadState, page_span
+from hubspoke.core.ids import PAGE_BYTES, ReadState, page_span
 from hubspoke.core.scheduler import Fetch, Punch
 from hubspoke.core.spoke import SpokeCore
 from hubspoke.errors import CorruptFrame, HubBusy, HubSpokeError, HubUnavailable
@@ -331,12 +331,36 @@ class Filler:
         for p in punched:
             self.disks.punch(p.obj.number, p.offset, p.length)
 
+    def punch_pages(self, obj: CachedObject, runs: list[tuple[int, int]]) -> None:
+        """The same for runs of pages."""
+        for a, b in runs:
+            self.disks.punch(obj.number, a * PAGE_BYTES, (b - a) * PAGE_BYTES)
+
+    def owe(self, obj: CachedObject, runs: list[tuple[int, int]]) -> None:
+        """Free these pages when no reader has them any more."""
+        disk = self.disks.of(obj.number)
+        if disk is None:
+            return
+        for a, b in runs:
+            disk.owe(obj.number, a * PAGE_BYTES, (b - a) * PAGE_BYTES)
+        self.free(disk, disk.owed())
+
+    def free(self, disk: Disk, taken: Iterable[tuple[int, int, int]]) -> None:
+        """Give back what of (object, offset, length) on the disk the book neither has nor awaits.
+        What a reader still has is owed."""
+        cache = self._core.cache
+        for number, offset, length in taken:
+            obj = cache.objects.get(number)
+            if obj is None or self.disks.of(number) is not disk:
+                continue
+            span = page_span(offset, length)
+            for first, last in cache.unused(obj, *span):
+                disk.punch(number, first * PAGE_BYTES, (last - first) * PAGE_BYTES)
+            if cache.pins.any(obj, *span):
+                disk.owe(number, offset, length)
+
     def _recovered(self, disk: Disk) -> None:
-        """Free what could not be freed while the folder was ill, unless it is of use again."""
-        for number, offset, length in disk.unpunched():
-            obj = self._core.cache.objects.get(number)
-            if obj is not None and self._core.unused(obj, *page_span(offset, length)):
-                disk.punch(number, offset, length)
+        self.free(disk, disk.owed())
 
     def drop(self, objects: list[CachedObject]) -> None:
         """Remove the files of objects that the core has dropped."""

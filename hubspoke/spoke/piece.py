@@ -255,7 +255,7 @@ class Pieces:
         """A check has ended, whether or not its reader still waits."""
         good = not future.cancelled() and future.exception() is None and future.result()
         if frame in self._core.cache.unverified(obj, *page_span(frame.offset, frame.length)):
-            self._core.verified(obj, frame, good=good)
+            self._filler.punch_pages(obj, self._core.verified(obj, frame, good=good))
             if not good:
                 log.warning("corrupt frame object=%s offset=%d", obj.name, frame.offset)
                 span = page_span(frame.offset, frame.length)
@@ -276,7 +276,7 @@ class Pieces:
     def _lost(self, obj: CachedObject, first: int, last: int) -> None:
         """The cache does not give the pages back: they are to be asked for by all who need them,
         also by a reader who found them here before and waits for others beside them."""
-        self._core.lost(obj, first, last)
+        self._filler.owe(obj, self._core.lost(obj, first, last))
         self._filler.waiters.look_again(obj.number, first, last)
 
     # -- from the hub -------------------------------------------------------------------------
@@ -292,7 +292,7 @@ class Pieces:
                 need.charged = length
             runs = need.lacking()
             if not need.avoid:
-                runs = [run for a, b in runs for run in self._core.cache.not_local(obj, a, b)]
+                runs = [run for a, b in runs for run in obj.not_local(a, b)]
             self._filler.ask_past(obj, runs)
         if not need.satisfied(lambda a, b: self._local(obj, a, b)):
             await self._filler.waiters.wait(need, deadline - self._clock.now(), obj.name)

@@ -92,7 +92,7 @@ class Survey:
         obj = self._cache.current(record.name)
         if obj is None or obj.version != record.entry.version:
             return 0
-        return self._cache.local_bytes(obj)
+        return obj.local_bytes()
 
     async def walk(self, selection: Selection) -> AsyncIterator[tuple[NamespaceRecord, set[int]]]:
         """Each object that is meant, in order of names, with the positions of the paths that

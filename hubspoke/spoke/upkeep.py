@@ -9,7 +9,9 @@ not kept in memory.
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from functools import partial
+from itertools import islice
 
 from hubspoke import wire
 from hubspoke.adapters.disk_health import Disk
@@ -24,6 +26,7 @@ from hubspoke.spoke.filler import Filler
 log = logging.getLogger(__name__)
 
 SCRUB_BATCH = 1_024  # slots of the index read at once: 24 KiB
+TIDY_BATCH = 256  # files looked at in one call, 10 us each
 CLOSE_S = 3.0
 
 
@@ -53,6 +56,9 @@ class Upkeep:
             try:
                 for disk in disks:
                     await self._threads.submit(disk.store.compact)
+                    if disk.health.writable:
+                        self._filler.free(disk, disk.owed())
+                        disk.drop_again()
                 rooms = [await self._threads.submit(disk.store.room) for disk in disks]
             except OSError as e:
                 log.debug("no upkeep now error=%s", e)
@@ -68,10 +74,27 @@ class Upkeep:
         while True:
             for disk in self._filler.disks.disks:
                 try:
+                    await self._tidy(disk)
                     await self._walk(disk)
                 except OSError as e:
                     log.debug("scrub interrupted folder=%s error=%s", disk.root, e)
             await asyncio.sleep(self._interval_s)
+
+    async def _tidy(self, disk: Disk) -> None:
+        """Give back what takes space and is not in the book: what a killed process wrote and did
+        not record, or recorded as dropped and did not punch. So it begins right after a start."""
+        cache, disks = self._core.cache, self._filler.disks
+        for numbers in _batches(list(cache.objects)):
+            objects = [cache.objects[n] for n in numbers if n in cache.objects]
+            known = {
+                o.number: (o.resident - o.flying) * PAGE_BYTES
+                for o in objects
+                if disks.of(o.number) is disk
+            }
+            if not known or not disk.health.writable:
+                continue
+            taken = await self._scrubber.submit(partial(disk.store.allocated, known))
+            self._filler.free(disk, taken)
 
     async def _walk(self, disk: Disk) -> None:
         place, store = 0, disk.store
@@ -108,6 +131,11 @@ class Upkeep:
             pass  # who reads it now finds out by itself, and counts on what was there
         elif not obj.dead and obj.pages.all(page, last, IS_LOCAL):
             log.warning("corrupt frame found by scrub object=%s offset=%d", obj.name, offset)
-            self._core.spoiled(obj, page, last)
-            self._filler.punch([Punch(obj, offset, length)])
+            self._filler.owe(obj, self._core.spoiled(obj, page, last))
         await asyncio.sleep(length / self._rate)
+
+
+def _batches(numbers: list[int]) -> Iterator[list[int]]:
+    each = iter(numbers)
+    while batch := list(islice(each, TIDY_BATCH)):
+        yield batch

@@ -282,7 +282,7 @@ class WarmJobs:
                 job.freed_bytes += freed
                 if pages > EVICT_PAGES:
                     await asyncio.sleep(0)
-            job.in_use_bytes += cache.local_bytes(obj)
+            job.in_use_bytes += obj.local_bytes()
         await self._count(job)
 
 

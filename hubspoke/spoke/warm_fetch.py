@@ -154,7 +154,7 @@ class WarmFetch:
             runs = [(0, pages)]
         else:
             cache.to_be_read(obj)
-            runs = cache.not_local(obj, 0, pages)
+            runs = obj.not_local(0, pages)
             absent = sum(b - a for a, b in runs) * PAGE_BYTES
             if not absent or not self._job.fits(absent):
                 return
@@ -205,9 +205,9 @@ class WarmFetch:
 
     async def _piece(self, piece: WarmPiece) -> bool:
         """Until all pages of the piece are local; False if that version or object is lost."""
-        obj, cache = piece.obj, self._core.cache
+        obj = piece.obj
         attempts = 0
-        while not obj.dead and (runs := cache.not_local(obj, piece.first, piece.last)):
+        while not obj.dead and (runs := obj.not_local(piece.first, piece.last)):
             self._raise()
             try:
                 if not self._core.fills(obj.number):
@@ -238,14 +238,14 @@ class WarmFetch:
         filler.waiters.add(watch)
         try:
             asked = piece.waiting
-            if self._core.cache.absent(obj, piece.first, piece.last):
+            if obj.absent(piece.first, piece.last):
                 self._core.scheduler.warm.push(piece)
                 filler.dispatch()
             self._check_room(piece)
             await filler.waiters.wait(watch, self._tuning.look_again_s, obj.name)
         except DeadlineExceeded as e:
             self._check_room(piece)
-            absent = self._core.cache.absent(obj, piece.first, piece.last)
+            absent = obj.absent(piece.first, piece.last)
             if absent and not piece.waiting and not asked:
                 # It was sent, and what came was not kept.
                 raise NotKept(f"{obj.name}: what arrived was not cached") from e

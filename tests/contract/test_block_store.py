@@ -140,6 +140,36 @@ def test_punching_frees_disk_space(tmp_path: Path) -> None:
     s.close()
 
 
+def test_what_takes_space_is_told_where_it_is_more_than_known(tmp_path: Path) -> None:
+    s = FileBlockStore([tmp_path])
+    s.load()
+    s.create(1, NAME, V, 2 * BLOCK_BYTES + 5)
+    put(s, 1, 0, b"a" * 4096)
+    put(s, 1, BLOCK_BYTES, b"b" * 8192)
+    put(s, 1, 2 * BLOCK_BYTES, b"c" * 5)
+    assert s.allocated({1: 1 << 30, 2: 0}) == []
+    runs = [(1, 0, 4096), (1, BLOCK_BYTES, 8192), (1, 2 * BLOCK_BYTES, 5)]
+    assert s.allocated({1: 4096}) == runs
+    s.close()
+
+
+@pytest.mark.parametrize("first", [0, 64, 192, 256])
+def test_a_punched_frame_takes_no_other_one_of_its_block_with_it(
+    reopen: Callable[[], BlockStore], first: int
+) -> None:
+    s = reopen()
+    s.load()
+    s.create(1, NAME, V, 2 * BLOCK_BYTES)
+    for page in range(0, 512, 64):
+        put(s, 1, page * 4096, bytes([1 + page // 64]) * 64 * 4096)
+    s.punch(1, first * 4096, 64 * 4096)
+    s.close()
+    s = reopen()
+    (o,) = s.load()
+    assert [f.offset // 4096 for f in o.frames] == [p for p in range(0, 512, 64) if p != first]
+    s.close()
+
+
 @pytest.mark.parametrize("cut", [1, 5, 23])
 def test_a_torn_index_keeps_what_came_before(tmp_path: Path, cut: int) -> None:
     index = filled(tmp_path) / "index"

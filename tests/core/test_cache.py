@@ -95,6 +95,20 @@ def test_pinned_and_flying_blocks_are_never_victims() -> None:
     assert cache.make_room(1) == [(obj, 0, BLOCK_BYTES)]
 
 
+def test_space_is_given_back_of_what_is_not_there_and_nobody_has() -> None:
+    cache = Cache(4 * BLOCK_BYTES)
+    obj = opened(cache, 3 * BLOCK_BYTES)
+    fill(cache, obj, 10, 20)
+    cache.fly(obj, 30, 40)
+    whole = (0, len(obj.pages) + 7)
+    assert cache.unused(obj, *whole) == [(0, 10), (20, 30), (40, 256), (256, 512), (512, 768)]
+    cache.pin(obj, 300, 301)
+    assert cache.unused(obj, *whole) == [(0, 10), (20, 30), (40, 256), (512, 768)]
+    assert cache.pins.any(obj, 256, 257) and not cache.pins.any(obj, 512, 768)
+    cache.unpin(obj, 300, 301)
+    assert cache.unused(obj, 300, 301) == [(300, 301)]
+
+
 def test_a_new_version_makes_the_old_one_obsolete() -> None:
     cache = Cache(BLOCK_BYTES)
     old = opened(cache, 4096)

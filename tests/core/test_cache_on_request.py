@@ -19,22 +19,22 @@ def fill(cache: Cache, obj: CachedObject, first: int, last: int) -> None:
 def test_local_bytes_count_what_is_on_disk_and_the_short_last_page() -> None:
     cache = Cache(4 * BLOCK_BYTES)
     obj = opened(cache, 3 * 4096 + 10)
-    assert cache.local_bytes(obj) == 0
+    assert obj.local_bytes() == 0
     fill(cache, obj, 0, 1)
     cache.fly(obj, 1, 2)
-    assert cache.local_bytes(obj) == 4096
+    assert obj.local_bytes() == 4096
     fill(cache, obj, 3, 4)
-    assert cache.local_bytes(obj) == 4096 + 10
-    assert cache.absent(obj, 0, 4) == [(2, 3)]
-    assert cache.not_local(obj, 0, 4) == [(1, 3)]
-    assert cache.local_bytes(opened(cache, 0, "empty")) == 0
+    assert obj.local_bytes() == 4096 + 10
+    assert obj.absent(0, 4) == [(2, 3)]
+    assert obj.not_local(0, 4) == [(1, 3)]
+    assert opened(cache, 0, "empty").local_bytes() == 0
 
 
 def test_local_bytes_count_what_a_start_found() -> None:
     cache = Cache(4 * BLOCK_BYTES)
     name = ObjectName("b", "k")
     obj = cache.restore(7, name, Version("v"), 5000, [StoredFrame(0, 5000, 1)])
-    assert cache.local_bytes(obj) == 5000
+    assert obj.local_bytes() == 5000
 
 
 def test_what_will_be_read_again_is_no_longer_consumed() -> None:

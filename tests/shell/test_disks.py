@@ -127,7 +127,7 @@ async def test_an_object_whose_file_was_never_made_goes_elsewhere(faults: list[F
 async def test_a_folder_comes_back_and_does_what_it_owed(faults: list[Fault]) -> None:
     async with disks_of([faults[0].drive]) as disks:
         told: list[list[tuple[int, int, int]]] = []
-        disks.recovered = lambda disk: told.append(disk.unpunched())
+        disks.recovered = lambda disk: told.append(disk.owed())
         (obj,) = objects(1)
         await write(disks, obj)
         faults[0].errno = errno.EIO

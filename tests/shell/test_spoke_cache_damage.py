@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from hubspoke.adapters.block_store import CacheFolder, FileBlockStore
-from hubspoke.core.ids import ObjectName
+from hubspoke.adapters.memory_blocks import FaultyBlockStore
+from hubspoke.core.ids import PAGE_BYTES, ObjectName, page_span
 from tests.shell.test_spoke_service import BODY, MIB, NAME, TUNING, a_hub, a_spoke, get, until
 
 OTHER = ObjectName("data", "a/other.bin")
@@ -115,9 +116,14 @@ async def test_the_scrub_finds_what_rotted_and_it_is_fetched_again(tmp_path: Pat
             assert await get(spoke, 0, len(BODY)) == BODY
             flip_a_byte(tmp_path)
             await until(lambda: spoke.ledger.corrupt_frames == 1)
-            asked = len(hub.fetches)
+            (disk,), (number,) = spoke.disks.disks, spoke.core.cache.objects
+            await until(lambda: len(disk.store.allocated({number: -1})) == 2)  # a hole between
+            asked, obj = len(hub.fetches), spoke.core.cache.objects[number]
+            lost = {p for run in obj.not_local(0, len(obj.pages)) for p in range(*run)}
+            assert MIB // PAGE_BYTES in lost
             assert await get(spoke, 0, len(BODY)) == BODY
-            assert len(hub.fetches) == asked + 1
+            again = [r for fetch in hub.fetches[asked:] for r in fetch.ranges]
+            assert lost == {p for r in again for p in range(*page_span(r.offset, r.length))}
             scrubbed = spoke.upkeep.scrubbed_bytes
             await until(lambda: spoke.upkeep.scrubbed_bytes > scrubbed + 2 * len(BODY))
             assert spoke.ledger.corrupt_frames == 1
@@ -134,6 +140,88 @@ async def test_the_scrub_verifies_what_a_start_found(tmp_path: Path) -> None:
             await until(lambda: obj.unverified == 0)
             assert obj.frames is None
             assert spoke.core.cache.readable(obj, 0, len(obj.pages))
+
+
+def taken(folder: Path) -> int:
+    """Bytes of pages in the cache's files."""
+    store = FileBlockStore([folder])
+    found = store.load()
+    runs = store.allocated({o.number: -1 for o in found})
+    store.close()
+    return sum(-(-(offset + n) // 4096) * 4096 - offset for _, offset, n in runs)
+
+
+def recorded(folder: Path) -> int:
+    """The same as its index says."""
+    store = FileBlockStore([folder])
+    total = sum(-(-f.length // 4096) * 4096 for o in store.load() for f in o.frames)
+    store.close()
+    return total
+
+
+async def test_a_frame_found_bad_on_first_touch_leaves_the_disk(tmp_path: Path) -> None:
+    async with a_hub() as (hub, _):
+        await hub.put(NAME, BODY)
+        async with a_spoke(hub, FileBlockStore([tmp_path])) as spoke:
+            await get(spoke, 0, len(BODY))
+        whole = taken(tmp_path)
+        assert whole == recorded(tmp_path)
+        flip_a_byte(tmp_path)
+        no_scrub = replace(TUNING, scrub_bytes_per_second=1.0)
+        async with a_spoke(hub, FileBlockStore([tmp_path]), no_scrub) as spoke:
+            at = MIB + 4096
+            assert await get(spoke, at, 4096) == BODY[at : at + 4096]
+            assert spoke.ledger.corrupt_frames == 1
+            kept = spoke.core.cache.used
+            assert kept < whole
+        assert taken(tmp_path) == recorded(tmp_path) == kept
+        async with a_spoke(hub, FileBlockStore([tmp_path])) as spoke:
+            assert await get(spoke, 0, len(BODY)) == BODY
+            assert spoke.ledger.corrupt_frames == 0
+
+
+async def test_what_the_disk_does_not_give_back_leaves_it_when_nobody_has_it(
+    tmp_path: Path,
+) -> None:
+    fails: list[str] = []
+    store = FaultyBlockStore(
+        FileBlockStore([tmp_path]), lambda method: errno.EIO if method in fails else None
+    )
+    async with a_hub() as (hub, _):
+        await hub.put(NAME, BODY)
+        async with a_spoke(hub, store, FAST) as spoke:
+            await get(spoke, 0, len(BODY))
+            whole = spoke.core.cache.used
+            fails += ["read", "read_now", "lend_now", "write"]
+            assert await get(spoke, MIB, 65536) == BODY[MIB : MIB + 65536]
+            assert spoke.core.cache.used < whole
+            fails.clear()
+            disk = spoke.disks.disks[0]
+            await until(lambda: disk.health.writable)
+            (number,) = spoke.core.cache.objects
+            used = spoke.core.cache.used
+            await until(lambda: not disk.store.allocated({number: used}))
+        # A frame of which only a part was lost is not believed after a start.
+        assert taken(tmp_path) == spoke.core.cache.used >= recorded(tmp_path)
+
+
+async def test_what_a_killed_process_wrote_and_did_not_record_leaves_the_disk(
+    tmp_path: Path,
+) -> None:
+    async with a_hub() as (hub, _):
+        await hub.put(NAME, BODY)
+        async with a_spoke(hub, FileBlockStore([tmp_path])) as spoke:
+            await get(spoke, 0, 2 * MIB)
+        before = taken(tmp_path)
+        with files(tmp_path)[0].open("r+b") as f:
+            f.seek(4 * MIB - 8192)
+            f.write(b"written, and killed before the index knew" * 1_000)
+        assert taken(tmp_path) > before
+        async with a_spoke(hub, FileBlockStore([tmp_path])) as spoke:
+            (disk,) = spoke.disks.disks
+            number = next(iter(spoke.core.cache.objects))
+            await until(lambda: not disk.store.allocated({number: before}))
+            assert await get(spoke, 0, len(BODY)) == BODY
 
 
 async def test_the_scrub_keeps_to_its_rate(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ class SimSpoke:
     def _ask(self, need: _Need) -> None:
         """Demand what is lacking, past the cache if it has no room."""
         core, obj = self.core, need.obj
-        runs = core.cache.not_local(obj, need.first, need.last)
+        runs = obj.not_local(need.first, need.last)
         need.lacking = sum((1 << b - a) - 1 << a - need.first for a, b in runs)
         offset = need.first * PAGE_BYTES
         if core.demand(obj, offset, obj.range_bytes(need.first, need.last)) is None:
