@@ -186,7 +186,8 @@ class DataProtocol(HttpToolsProtocol):
         if self._head_may_be_long and (self._refused or self._head_too_long()):
             return self._refuse()
         if self._direct is not None and self._idle() and self._plain():
-            answer = self._direct.answer_now(self.url, self.headers, self._client_name)
+            method = self.parser.get_method()
+            answer = self._direct.answer_now(method, self.url, self.headers, self._client_name)
             if answer is not None:
                 self._again = answer.again
                 self._answer(answer)
@@ -196,7 +197,7 @@ class DataProtocol(HttpToolsProtocol):
     def _plain(self) -> bool:
         parser = self.parser
         return bool(
-            parser.get_method() == b"GET"
+            parser.get_method() in (b"GET", b"HEAD")
             and parser.get_http_version() == "1.1"
             and parser.should_keep_alive()
             and not self.expect_100_continue

@@ -32,9 +32,9 @@ class DirectAnswer:
 
 # (first byte, last byte, client) -> the answer, or None to go the usual way.
 Again = Callable[[int, int, str], DirectAnswer | None]
-# (url, headers with lower-case names, client as "host:port") -> the answer, or None to go the
-# usual way.
-AnswerNow = Callable[[bytes, Headers, str], DirectAnswer | None]
+# (GET or HEAD, url, headers with lower-case names, client as "host:port") -> the answer, or None to
+# go the usual way.
+AnswerNow = Callable[[bytes, bytes, Headers, str], DirectAnswer | None]
 
 
 class DirectAnswers:

@@ -261,7 +261,7 @@ class SpokeService:
             if record is None:
                 return None
             if len(self._resolved) >= RESOLVED_KEPT_MAX:
-                self._resolved.clear()
+                del self._resolved[next(iter(self._resolved))]
             resolved = self._resolved[name] = Resolved(name, record.entry)
         return resolved
 

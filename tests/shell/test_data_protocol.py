@@ -43,7 +43,9 @@ class App:
             return BODY[offset : offset + length]
         return self.span(offset, length)
 
-    def answer_now(self, url: bytes, headers: Headers, client: str) -> DirectAnswer | None:
+    def answer_now(
+        self, method: bytes, url: bytes, headers: Headers, client: str
+    ) -> DirectAnswer | None:
         _, way, offset, length = url.split(b"/")
         if way != b"direct":
             return None

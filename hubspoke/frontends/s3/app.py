@@ -8,6 +8,7 @@ way past the routing, because a spoke answers thousands of them a second.
 import asyncio
 import itertools
 import logging
+import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -43,7 +44,9 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 _NO_QUERY: dict[str, str] = {}
 _PLAIN_QUERIES = frozenset({b"", b"x-id=GetObject"})  # newer SDKs name the operation
-_REMEMBERED_MAX = 4096  # paths and hosts; forgotten all at once
+_REMEMBERED_MAX = 4096  # paths and hosts
+_ONCE = frozenset({b"host", b"range", b"x-amz-checksum-mode"})
+_PLAIN_PATH = re.compile(rb"/[A-Za-z0-9/._~!$&'()*+,;=:@%-]+").fullmatch
 
 
 class ReadAborted(HubSpokeError):
@@ -109,24 +112,41 @@ class S3App:
             "ListMultipartUploads": uploads.list_uploads,
         }
 
-    def answer_now(self, url: bytes, headers: HeaderList, client: str) -> DirectAnswer | None:
-        """A GET of a name seen before whose bytes are at hand; see data_protocol.AnswerNow."""
+    def answer_now(
+        self, method: bytes, url: bytes, headers: HeaderList, client: str
+    ) -> DirectAnswer | None:
+        """A range whose bytes are at hand, or a HEAD; see data_protocol.AnswerNow."""
         if self._direct is None:
             return None
-        host = header_range = None
+        host = header_range = mode = None
         for name, value in headers:
-            if name == b"range":
-                if header_range is not None:
-                    return None
-                header_range = value
-            elif name == b"host":
+            if name == b"host" and host is None:
                 host = value
-            elif name in NOT_DIRECT:
+            elif name == b"range" and header_range is None:
+                header_range = value
+            elif name == b"x-amz-checksum-mode" and mode is None:
+                mode = value
+            elif name in _ONCE or name in NOT_DIRECT:
                 return None
-        object_name = self._names.get((host, url.removesuffix(b"?x-id=GetObject")))
+        if (method == b"HEAD") is not (header_range is None):
+            return None
+        object_name = self._named_now(host, url.removesuffix(b"?x-id=GetObject"))
         if object_name is None:
             return None
-        return self._direct.get(object_name, header_range, client)
+        if header_range is not None:
+            return self._direct.get(object_name, header_range, client)
+        checksums = mode is not None and mode.upper() == b"ENABLED"
+        return self._direct.head(object_name, checksums=checksums)
+
+    def _named_now(self, host: bytes | None, raw: bytes) -> ObjectName | None:
+        """The object of a path, unless the path is one to look at more closely."""
+        name = self._names.get((host, raw))
+        if name is None and _PLAIN_PATH(raw):
+            try:
+                name = ObjectName(*split_path(raw, host_bucket(host or b"", self._tuning.domains)))
+            except S3Error:
+                return None
+        return name if name is not None and name.key else None
 
     def _request_id(self) -> bytes:
         return b"%s%08X" % (self._id_head, next(self._ids))
@@ -174,7 +194,7 @@ class S3App:
         bucket, key = split_path(raw, host_bucket(host or b"", self._tuning.domains))
         if key:
             if len(self._names) >= _REMEMBERED_MAX:
-                self._names.clear()
+                del self._names[next(iter(self._names))]
             self._names[host, raw] = ObjectName(bucket, key)
         return Request(
             method=scope["method"],

@@ -1,7 +1,7 @@
-"""Hits without a task: a ranged GET answered in the parser's callback.
+"""Answers without a task: a ranged GET of what is cached, or a HEAD, in the parser's callback.
 
-Only what is plain is answered here: a name that the door has resolved before, no conditions, no
-overrides, bytes that are local and in memory. Everything else gets None and the usual way, which
+Only what is plain is answered here: a name that is there, no conditions, no overrides, bytes that
+are local and in memory. Everything else gets None and the usual way, which
 gives the same answer more slowly; nothing is refused here.
 """
 
@@ -14,14 +14,18 @@ from hubspoke.frontends.data_protocol import EXTENSION
 from hubspoke.frontends.direct_answers import DirectAnswer
 from hubspoke.frontends.s3.conditions import CONDITIONS, parse_range
 from hubspoke.frontends.s3.errors import S3Error
-from hubspoke.frontends.s3.objects import entry_headers
-from hubspoke.frontends.s3.response import copied
+from hubspoke.frontends.s3.objects import entry_headers, object_checksum_headers
+from hubspoke.frontends.s3.response import HeaderList, copied
 from hubspoke.ports import DirectReader, Resolved
 
 NOT_DIRECT = CONDITIONS | {b"expect", b"content-length", b"transfer-encoding", b"upgrade"}
 _KEPT_MAX = 4_096
-_TAIL = b"content-range: bytes %%d-%%d/%d\r\ncontent-length: %%d\r\nx-amz-request-id: %%b\r\n\r\n"
+_TAIL = (
+    b"content-range: bytes %%d-%%d/%d\r\ncontent-length: %%d\r\n"
+    b"x-hubspoke-cache: hit\r\nx-amz-request-id: %%b\r\n\r\n"
+)
 _PARTIAL = b"HTTP/1.1 206 Partial Content\r\n"
+_OK = b"HTTP/1.1 200 OK\r\n"
 
 
 class DirectReads:
@@ -39,9 +43,24 @@ class DirectReads:
         ranged = self._ranged.get(name)
         if ranged is None:
             if len(self._ranged) >= _KEPT_MAX:
-                self._ranged.clear()
+                del self._ranged[next(iter(self._ranged))]
             ranged = self._ranged[name] = _Ranged(self._reader, name, self._request_id)
         return ranged.header(header_range, client)
+
+    def head(self, name: ObjectName, *, checksums: bool) -> DirectAnswer | None:
+        """A 200 of the whole object. Nothing is kept: heads are mostly asked for once."""
+        resolved = self._reader.resolve_now(name)
+        if resolved is None:
+            return None
+        entry = resolved.entry
+        lines = entry_headers(entry)
+        if checksums:
+            lines += object_checksum_headers(entry.headers)
+        lines += (
+            (b"content-length", b"%d" % entry.size),
+            (b"x-amz-request-id", self._request_id()),
+        )
+        return DirectAnswer(_OK + _written(lines) + b"\r\n", b"")
 
 
 class _Ranged:
@@ -94,10 +113,13 @@ class _Ranged:
         return DirectAnswer(self._head + tail, body, self.again)
 
     def _keep(self, entry: ObjectEntry) -> None:
-        lines = [*entry_headers(entry), (b"x-hubspoke-cache", b"hit")]
-        self._head = _PARTIAL + b"".join(b"%b: %b\r\n" % line for line in lines)
+        self._head = _PARTIAL + _written(entry_headers(entry))
         self._tail = _TAIL % entry.size
         self._entry = entry
+
+
+def _written(lines: HeaderList) -> bytes:
+    return b"".join([b"%b: %b\r\n" % line for line in lines])
 
 
 def spans_copied(send: Send) -> Send:

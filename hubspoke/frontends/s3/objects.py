@@ -133,7 +133,7 @@ class ObjectReads:
         kept = self._kept.get(resolved.name)
         if kept is None or (kept[0] is not entry and kept[0] != entry):
             if len(self._kept) >= _KEPT_ENTRIES_MAX:
-                self._kept.clear()
+                del self._kept[next(iter(self._kept))]
             kept = self._kept[resolved.name] = (entry, entry_headers(entry))
         answer = kept[1].copy()
         if status == 206:
