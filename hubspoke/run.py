@@ -108,8 +108,8 @@ class _SpokeFront:
     def ledger(self) -> Ledger:
         return self._service.ledger
 
-    def facts(self) -> SpokeFacts:
-        return self._service.facts()
+    async def facts(self) -> SpokeFacts:
+        return await self._service.facts()
 
     def streams(self) -> list[dict[str, Any]]:
         return self._service.streams()

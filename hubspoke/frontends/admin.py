@@ -46,7 +46,7 @@ class SpokeView(Protocol):
 
     @property
     def ledger(self) -> Ledger: ...
-    def facts(self) -> SpokeFacts: ...
+    async def facts(self) -> SpokeFacts: ...
     def ready(self) -> list[str]: ...  # reasons why not
     def streams(self) -> list[dict[str, Any]]: ...
     def reset_stats(self) -> None: ...
@@ -160,8 +160,8 @@ def spoke_admin_app(spoke: SpokeView, clock: Clock, price: PriceOverride | None)
     app = _app("HubSpoke spoke", "A spoke: its health, its report, and a training job's meter.")
     jobs = JobMeters()
 
-    def report() -> dict[str, Any]:
-        facts = spoke.facts()
+    async def report() -> dict[str, Any]:
+        facts = await spoke.facts()
         prices = prices_for(facts.hub_region, facts.region, price)
         ledger, now, unix_ns = spoke.ledger, clock.now(), clock.unix_ns()
         return build_report(ledger, facts, jobs.jobs(), prices, now, unix_ns)
@@ -172,12 +172,12 @@ def spoke_admin_app(spoke: SpokeView, clock: Clock, price: PriceOverride | None)
 
     @app.get("/metrics", summary="For Prometheus", responses=dict(_METRICS))
     async def metrics() -> Response:
-        text = spoke_metrics(report(), spoke.ledger.latency, not spoke.ready())
+        text = spoke_metrics(await report(), spoke.ledger.latency, not spoke.ready())
         return Response(text, media_type=CONTENT_TYPE)
 
     @app.get("/v1/report", summary="Hit ratio, warm-up, latency, WAN bytes and money")
     async def report_() -> Response:
-        return _json(report())
+        return _json(await report())
 
     @app.get("/v1/streams", summary="Access streams found, and what is predicted for them")
     async def streams() -> Response:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 from hubspoke.adapters.disk_stats import io_pressure
 from hubspoke.core.endurance import wear
 from hubspoke.core.health import Call
-from hubspoke.core.ids import ObjectName
 from hubspoke.ports import LinkCounters
 from hubspoke.report.facts import (
     CacheFacts,
@@ -17,12 +16,10 @@ from hubspoke.report.facts import (
     SpokeFacts,
     WanFacts,
 )
+from hubspoke.spoke.full_copy import FullCopy
 
 if TYPE_CHECKING:  # the service owns a collector; the collector only reads the service
     from hubspoke.spoke.service import SpokeService
-
-FOLDERS_MAX = 1_024
-ENTRIES_MAX = 100_000  # more are not added up for every report: then the sum is not known
 
 
 class FactsCollector:
@@ -33,27 +30,18 @@ class FactsCollector:
         self._link = LinkCounters(0, 0, 0, {})
         self._evicted = 0
         self._written = 0
-        self._folders: set[tuple[str, str]] = set()
-        self._latest: ObjectName | None = None
-        self._copy: tuple[tuple[int, int], int | None] | None = None
-
-    def read(self, name: ObjectName) -> None:
-        """An object was read: its folder counts for what a full copy would cost."""
-        if name is self._latest:
-            return
-        self._latest = name
-        if len(self._folders) < FOLDERS_MAX:
-            self._folders.add((name.bucket, name.key[: name.key.rfind("/") + 1]))
+        self._full_copy = FullCopy(service.namespace)
+        self.read = self._full_copy.read
 
     def reset(self) -> None:
         s = self._service
         self._link = s.link.counters()
         self._evicted = s.core.cache.counters.evicted_bytes
         self._written = s.disks.written_bytes
-        self._folders.clear()
-        self._latest = None
+        self._full_copy.reset()
 
-    def collect(self) -> SpokeFacts:
+    async def collect(self) -> SpokeFacts:
+        full_copy_bytes = await self._full_copy.added_up()
         s = self._service
         return SpokeFacts(
             spoke=s.tuning.spoke_id,
@@ -65,7 +53,7 @@ class FactsCollector:
             metadata=self._metadata(),
             prefetch_in_flight_bytes=s.core.scheduler.prefetch_bytes_in_flight,
             runway_seconds=None,
-            full_copy_bytes=self._full_copy_bytes(),
+            full_copy_bytes=full_copy_bytes,
             endurance=self._endurance(),
             streams=s.streams(),
             warm=s.warm.jobs(),
@@ -154,31 +142,3 @@ class FactsCollector:
             staleness_seconds=f.staleness_s(),
             policy=[PolicyFacts(*bound) for bound in s.tuning.follower.policy.bounds().items()],
         )
-
-    def _full_copy_bytes(self) -> int | None:
-        key = (int(self._service.namespace.sequence), len(self._folders))
-        if self._copy is None or self._copy[0] != key:
-            self._copy = (key, self._sum_folders())
-        return self._copy[1]
-
-    def _sum_folders(self) -> int | None:
-        """Bytes of all objects under the folders that were read; None if they are too many."""
-        listed = self._service.namespace.listed
-        total = entries = 0
-        for bucket, prefix in self._outermost():
-            after = ""
-            while page := listed(bucket, prefix=prefix, after=after, limit=1_000):
-                total += sum(size for _, size, _, _ in page)
-                entries += len(page)
-                after = page[-1][0]
-                if entries > ENTRIES_MAX:
-                    return None
-        return total if entries else None
-
-    def _outermost(self) -> list[tuple[str, str]]:
-        """Folders that lie in no other one of the set, so that nothing is counted twice."""
-        kept: list[tuple[str, str]] = []
-        for bucket, prefix in sorted(self._folders):
-            if not (kept and kept[-1][0] == bucket and prefix.startswith(kept[-1][1])):
-                kept.append((bucket, prefix))
-        return kept

@@ -301,8 +301,8 @@ class SpokeService:
         streams = sorted(self.core.streams, key=lambda s: -s.last_at)
         return [s.describe() for s in streams[:STREAMS_SHOWN_MAX]]
 
-    def facts(self) -> SpokeFacts:
-        return self._facts.collect()
+    async def facts(self) -> SpokeFacts:
+        return await self._facts.collect()
 
     def reset_stats(self) -> None:
         """Start the counters of report and metrics anew; the cache stays as it is."""

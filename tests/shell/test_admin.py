@@ -85,7 +85,7 @@ class FixedSpoke:
         self.current = FACTS
         self.warm = FixedCache()
 
-    def facts(self) -> SpokeFacts:
+    async def facts(self) -> SpokeFacts:
         return self.current
 
     def ready(self) -> list[str]:

@@ -76,7 +76,7 @@ async def test_a_disk_that_refuses_writes_costs_no_read(disk: Disk) -> None:
             assert spoke.core.cache.used == 0
             assert spoke.memory_bytes == 0
             assert spoke.ledger.misses_by_cause["bypassed"] > 0
-            (folder,) = spoke.facts().cache.folders
+            (folder,) = (await spoke.facts()).cache.folders
             assert (folder.state, folder.write_errors >= 3) == ("suspect", True)
             assert "28" in str(folder.last_error)
 

@@ -309,14 +309,14 @@ async def test_facts_add_up_and_reset() -> None:
         await hub.put(NAME, BODY)
         async with a_spoke(hub) as spoke:
             await get(spoke, 0, 2 * MIB)
-            facts = spoke.facts()
+            facts = await spoke.facts()
             assert facts.wan.payload_bytes == 2 * MIB
             assert sum(facts.wan.received_by_class.values()) == facts.wan.received_bytes
             assert facts.wan.received_bytes > 2 * MIB
             assert facts.full_copy_bytes == len(BODY)
             assert facts.metadata.lease == "valid"
             spoke.reset_stats()
-            assert spoke.facts().wan.payload_bytes == 0
-            assert spoke.facts().wan.received_bytes < 10_000
+            assert (await spoke.facts()).wan.payload_bytes == 0
+            assert (await spoke.facts()).wan.received_bytes < 10_000
             await get(spoke, 0, MIB)
             assert spoke.ledger.unique_bytes == MIB

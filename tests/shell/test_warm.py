@@ -174,7 +174,7 @@ async def test_a_large_object_comes_in_pieces_and_only_what_is_missing() -> None
             document = await run(spoke, "warm", "data/big")
             assert document["state"] == "done", document
             assert document["fetched_bytes"] == len(body) - MIB
-            payload = spoke.facts().wan.payload_bytes
+            payload = (await spoke.facts()).wan.payload_bytes
             assert payload == len(body)
 
 

@@ -26,9 +26,9 @@ def plain(renderable: Any) -> str:
     return console.export_text()
 
 
-def report_of(spoke: SpokeService) -> dict[str, Any]:
+async def report_of(spoke: SpokeService) -> dict[str, Any]:
     clock = BootClock()
-    facts, prices = spoke.facts(), prices_for("", "", None)
+    facts, prices = await spoke.facts(), prices_for("", "", None)
     jobs = JobMeters().jobs()
     report = build_report(spoke.ledger, facts, jobs, prices, clock.now(), clock.unix_ns())
     json.dumps(report, allow_nan=False)
@@ -114,14 +114,14 @@ async def test_report_status_and_metrics_tell_of_warm_jobs() -> None:
             hub.app.hold.clear()
             await spoke.warm.start("warm", ["data"])
             await until(lambda: hub.app.asked > 0)
-            before = report_of(spoke)
+            before = await report_of(spoke)
             (job,) = before["warm"]
             assert (job["id"], job["state"], job["cached_objects"]) == ("w1", "running", 0)
             assert (job["objects"], job["bytes"], job["problem_count"]) == (2, 2 * MIB, 0)
             hub.app.hold.set()
             await ended(spoke, "w1")
             await run(spoke, "warm", "data/none")
-            report = report_of(spoke)
+            report = await report_of(spoke)
             text = spoke_metrics(report, spoke.ledger.latency, True).decode()
             for line in (
                 'hubspoke_warm_job_cached_bytes{warm_job="w1"} 2.097152e+06',
@@ -143,5 +143,5 @@ async def test_ended_jobs_in_the_report_are_the_newest() -> None:
         async with a_spoke(hub) as spoke:
             for _ in range(11):
                 await run(spoke, "check", "data")
-            report = report_of(spoke)
+            report = await report_of(spoke)
             assert [job["id"] for job in report["warm"]] == [f"w{n}" for n in range(11, 3, -1)]

@@ -208,7 +208,7 @@ async def test_reads_by_known_heads_are_all_counted(monkeypatch: pytest.MonkeyPa
             assert len(door.parsed) == 1
             after = spoke.ledger.requests_total, spoke.ledger.read_bytes
             assert after == (before[0] + 50, before[1] + 5_000)
-            (folder,) = spoke.facts().cache.folders
+            (folder,) = (await spoke.facts()).cache.folders
             assert folder.objects == 1
             assert sum(s["accesses"] for s in spoke.streams()) >= 1
 
