@@ -13,7 +13,7 @@ import msgspec
 from hubspoke.core.hub import Settlement, differs, settlement
 from hubspoke.core.ids import Change, Epoch, LogSequence, ObjectEntry
 from hubspoke.core.namespace import Incarnation, bucket_name
-from hubspoke.errors import HubSpokeError, NoSuchUpload, StoreUnavailable
+from hubspoke.errors import ConfigError, HubSpokeError, NoSuchUpload, StoreUnavailable
 from hubspoke.ports import Intent, NamespaceRecord, NamespaceStore, ObjectStore, Staged
 
 log = logging.getLogger(__name__)
@@ -64,6 +64,21 @@ async def begin_life(namespace: NamespaceStore, incarnation: str) -> list[Incarn
     with suppress(StoreUnavailable):
         await namespace.put_fact(LIVES_FACT, msgspec.json.encode(noted).decode())
     return [Incarnation(id_, LogSequence(since)) for id_, since in noted]
+
+
+async def need_objects(store: ObjectStore, namespace: NamespaceStore) -> None:
+    """Raises ConfigError when the store shows nothing of all that the log has: the folder of a
+    file system that is not mounted looks so. Unreachable is not deleted."""
+    known = len(namespace) - len({intent.name for intent in namespace.intents()})
+    if known <= 0:
+        return
+    async for batch in store.scan():
+        if batch:
+            return
+    raise ConfigError(
+        f"the store shows no object, and the log in the state folder has {known}: is its file "
+        "system mounted? If all of them were deleted, begin with an empty state folder"
+    )
 
 
 async def settle_intents(store: ObjectStore, namespace: NamespaceStore) -> int:

@@ -28,6 +28,7 @@ from hubspoke.hub.index import (
     IndexProgress,
     begin_life,
     first_index,
+    need_objects,
     settle_buckets,
     settle_intents,
 )
@@ -96,6 +97,7 @@ class HubService(HubWrites):
             lives = await begin_life(namespace, self._incarnation)
             self._watch.tell_skipped()
         else:
+            await need_objects(self._store, namespace)
             self._not_ready = "settling changes that a stop cut short"
             former_term_s = float(namespace.fact(LEASE_TERM_FACT) or 0.0)
             lives = await begin_life(namespace, self._incarnation)

@@ -23,7 +23,7 @@ from hubspoke.adapters.memory import MemoryObjectStore
 from hubspoke.adapters.memory_namespace import MemoryNamespace
 from hubspoke.core.ids import LogSequence, ObjectName
 from hubspoke.core.noticed import NoticedConfig
-from hubspoke.errors import HubSpokeError, NoSuchKey, StoreUnavailable
+from hubspoke.errors import ConfigError, HubSpokeError, NoSuchKey, StoreUnavailable
 from hubspoke.frontends.s3.response import buffers
 from hubspoke.hub.service import HubService
 from hubspoke.hub.tuning import HubTuning
@@ -408,6 +408,30 @@ async def test_a_store_folder_that_goes_away_is_no_deletion(bench: Bench, tmp_pa
     with pytest.raises(StoreUnavailable):
         await bench.hub.settle(ObjectName("bkt", "a"))
     assert bench.names() == ["a"] and bench.namespace.buckets() == ["bkt"]
+
+
+async def test_a_hub_does_not_start_on_a_store_that_shows_nothing_of_its_log(
+    bench: Bench, tmp_path: Path
+) -> None:
+    (bench.root / "bkt" / "a").write_bytes(b"x")
+    await bench.sees("a")
+    await bench.hub.close()
+    bench.root.rename(tmp_path / "elsewhere")
+    for left in ((), ("bkt",)):  # the mount point of a file system that is not mounted
+        bench.root.mkdir(exist_ok=True)
+        for bucket in left:
+            (bench.root / bucket).mkdir()
+        hub = HubService(FolderStore(bench.root), bench.namespace, BootClock(), TUNING)
+        with pytest.raises(ConfigError, match=r"shows no object.* has 1: .*mounted"):
+            await hub.start()
+        assert bench.names() == ["a"] and bench.namespace.buckets() == ["bkt"]
+        await hub.close()
+    shutil.rmtree(bench.root)
+    (tmp_path / "elsewhere").rename(bench.root)
+    hub = HubService(FolderStore(bench.root), bench.namespace, BootClock(), TUNING)
+    await hub.start()
+    assert (await hub.resolve(ObjectName("bkt", "a"))).entry.size == 1
+    await hub.close()
 
 
 async def test_a_change_not_yet_noticed_is_noticed_by_the_read_and_never_mixed(
