@@ -38,7 +38,7 @@ def simulate(
         if plots is not None:
             plot(document, plots)
         if not as_json:
-            say = f"{document['workload']}: {document['reads']:,} reads, {document['wall_s']} s"
+            say = f"{document['workload']}: {document['reads']:,} reads, {document['cpu_s']} s"
             print(say, file=sys.stderr)
 
     documents = run_all(wanted, options, done)

@@ -14,6 +14,7 @@ from typing import Protocol
 from hubspoke.sim.prediction.engine import Engine
 
 Read = tuple[int, int, int]  # object, offset, length
+NO_BATCH = -1
 
 
 class Reader(Protocol):
@@ -157,3 +158,25 @@ class Job:
         self._steps_before += self._step
         if len(self.epochs) < len(self.spec.steps):
             self.start()
+
+
+class Scan:
+    """One client that reads what it is given one after the other, as fast as it gets it."""
+
+    def __init__(self, engine: Engine, reader: Reader, client: int) -> None:
+        self.running = False
+        self._engine, self._reader, self._client = engine, reader, client
+        self._reads: Sequence[Read] = ()
+        self._at = 0
+
+    def start(self, reads: Sequence[Read]) -> None:
+        self.running, self._reads, self._at = True, reads, 0
+        self._next()
+
+    def _next(self) -> None:
+        if self._at == len(self._reads):
+            self.running = False
+            return
+        number, offset, length = self._reads[self._at]
+        self._at += 1
+        self._reader.read(number, offset, length, self._client, NO_BATCH, self._next)

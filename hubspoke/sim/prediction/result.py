@@ -87,7 +87,7 @@ def batches_to_steady(reads: Reads, chosen: npt.NDArray[np.bool_], batches: int)
     return after if after < len(n) else None
 
 
-def result(world: World, wall_s: float) -> dict[str, Any]:
+def result(world: World, cpu_s: float) -> dict[str, Any]:
     """The JSON document of one run."""
     reads, spoke, workload = world.recorder.reads(), world.spoke, world.workload
     total = counts(reads, np.ones(len(reads.at), dtype=bool))
@@ -120,8 +120,8 @@ def result(world: World, wall_s: float) -> dict[str, Any]:
         "stale_reads": spoke.stale_reads,
         "jobs": jobs,
         "simulated_s": world.engine.now,
-        "wall_s": round(wall_s, 2),
-        "wall_us_per_read": round(wall_s / total.reads * 1e6, 1),
+        "cpu_s": round(cpu_s, 2),
+        "cpu_us_per_read": round(cpu_s / total.reads * 1e6, 1),
     }
 
 

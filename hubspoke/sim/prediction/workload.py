@@ -48,6 +48,14 @@ class Size:
         """So many things, at least one."""
         return max(1, -(-count // self.part))
 
+    def dealt(self, count: int, hands: int) -> int:
+        """So many things that are dealt to so many hands, all of which get as many."""
+        return max(1, self.of(count) // hands) * hands
+
+    def cut(self, power_of_two: int) -> int:
+        """A part that is a power of two as well, and so divides what the whole divides."""
+        return 1 << max(1, power_of_two // self.part).bit_length() - 1
+
     def path(self) -> PathConfig:
         return PathConfig(rate=PathConfig().rate / self.part)
 
