@@ -11,6 +11,7 @@ mapping moves the times only when the kernel next sees the page, and renaming a 
 moves nothing (the bytes are still those of the version).
 """
 
+import errno
 import os
 import stat
 import threading
@@ -111,6 +112,8 @@ def open_file(layout: FolderLayout, name: ObjectName) -> OpenFile:
     except (FileNotFoundError, NotADirectoryError, InvalidKey) as e:
         raise NoSuchKey(f"{name!s:.300}: no such object") from e
     except OSError as e:
+        if e.errno == errno.ELOOP or _is_no_file(path):
+            raise NoSuchKey(f"{name!s:.300}: no such object") from e
         raise StoreUnavailable(f"{name!s:.300}: cannot be opened: {e.strerror}") from e
     if is_marker(name.key) or not is_file(os.fstat(file.fd)):
         raise NoSuchKey(f"{name!s:.300}: no such object")
@@ -118,6 +121,15 @@ def open_file(layout: FolderLayout, name: ObjectName) -> OpenFile:
     if real != path and not _is_followed_link(layout, path, real):
         raise NoSuchKey(f"{name!s:.300}: no such object (its path leads elsewhere)")
     return file
+
+
+def _is_no_file(path: bytes) -> bool:
+    """Whether another thing has the name, such as a socket, which cannot be opened at all."""
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISLNK(mode))
 
 
 def _is_followed_link(layout: FolderLayout, path: bytes, real: bytes) -> bool:

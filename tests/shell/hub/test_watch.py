@@ -9,6 +9,7 @@ import asyncio
 import errno
 import os
 import shutil
+import stat
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -230,6 +231,20 @@ async def test_names_that_cannot_be_objects_stop_nothing(bench: Bench, tmp_path:
     below = ["/".join(["d" * 100] * n) + "/f" for n in range(1, 11)]
     assert bench.names() == sorted([*below, "after", "new\nline", "é"])
     assert bench.hub.facts().watch.lost == 0
+
+
+async def test_what_is_replaced_by_something_that_cannot_be_opened_is_gone(bench: Bench) -> None:
+    for key in ("link", "socket", "below/a"):
+        (bench.root / "bkt" / key).parent.mkdir(exist_ok=True)
+        (bench.root / "bkt" / key).write_bytes(b"x")
+    await bench.sees("below/a", "link", "socket")
+    (bench.root / "bkt" / "link").unlink()
+    (bench.root / "bkt" / "link").symlink_to("link")
+    (bench.root / "bkt" / "socket").unlink()
+    os.mknod(bench.root / "bkt" / "socket", stat.S_IFSOCK)
+    shutil.rmtree(bench.root / "bkt" / "below")
+    (bench.root / "bkt" / "below").symlink_to("below")
+    await bench.sees()
 
 
 async def test_a_slow_writer_makes_few_entries_and_readers_get_one_version(bench: Bench) -> None:
