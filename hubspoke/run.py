@@ -60,6 +60,7 @@ from hubspoke.hub.service import HubService
 from hubspoke.hub.tuning import HubTuning
 from hubspoke.ports import ObjectStore
 from hubspoke.report.facts import HubFacts, SpokeFacts
+from hubspoke.spoke.recording import Recorders
 from hubspoke.spoke.renewal import FollowerTuning
 from hubspoke.spoke.service import SpokeService
 from hubspoke.spoke.tuning import SpokeTuning
@@ -120,6 +121,10 @@ class _SpokeFront:
     @property
     def warm(self) -> WarmJobs:
         return self._service.warm
+
+    @property
+    def recorders(self) -> Recorders:
+        return self._service.recorders
 
     def ready(self) -> list[str]:
         return self._phase.reasons(self._service)

@@ -3,19 +3,84 @@
 Like cli.py it imports nothing heavy before it knows the command.
 """
 
+import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from hubspoke.cli_parts import Json, fail, print_json
-from hubspoke.errors import HubSpokeError
+from hubspoke.cli_parts import SPOKE_ADMIN, Json, fail, print_json
+from hubspoke.errors import ConfigError, HubSpokeError
+
+SECONDS_MAX = 30 * 86_400.0
 
 trace = typer.Typer(help="Record, show, convert and replay what was read.", no_args_is_help=True)
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A trace, .hstrace.")]
+
+
+@trace.command()
+def record(
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="A new file, .hstrace.")],
+    spoke: Annotated[
+        str, typer.Option("--spoke", metavar="URL", help="The spoke's admin port.")
+    ] = SPOKE_ADMIN,
+    seconds: Annotated[
+        float | None,
+        typer.Option("--seconds", metavar="N", help="End after N seconds.", show_default=False),
+    ] = None,
+    reads: Annotated[
+        int | None,
+        typer.Option("--reads", metavar="N", min=1, help="End after N reads.", show_default=False),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Record what a spoke's readers read, until Ctrl-C or a bound.
+
+    Slows no read: a recorder that does not keep up loses reads, and says how many. After a kill
+    the file is good up to its last chunk: 65,536 reads or 5 seconds.
+    """
+    from dataclasses import asdict
+
+    from hubspoke.report.source import admin_url
+    from hubspoke.traces import record as recorder
+
+    base = admin_url(spoke)
+    if base is None:
+        error = ConfigError(f"--spoke: {spoke!r}: expected the URL of a spoke's admin port")
+        fail("trace record", error, 2)
+    if seconds is not None and not 0 < seconds <= SECONDS_MAX:
+        error = ConfigError(
+            f"--seconds: {seconds:g}: expected more than 0, at most {SECONDS_MAX:g}"
+        )
+        fail("trace record", error, 2)
+    try:
+        found = recorder.record(base, out, seconds=seconds, reads=reads, stopped=_signalled())
+    except HubSpokeError as e:
+        fail("trace record", e, 1)
+    if as_json:
+        print_json(asdict(found))
+        return
+    each = f"{found.file_bytes / found.reads:.1f} B a read" if found.reads else "no reads"
+    print(f"{out}: {found.reads} reads in {found.seconds:.1f} s, {found.file_bytes} B, {each}")
+    if found.dropped_reads:
+        print(f"hubspoke trace record: {found.dropped_reads} reads are missing", file=sys.stderr)
+
+
+def _signalled() -> Callable[[], bool]:
+    """Whether SIGINT or SIGTERM has come; the second one ends the process as usual."""
+    came = False
+
+    def note(number: int, _frame: object) -> None:
+        nonlocal came
+        came = True
+        signal.signal(number, signal.SIG_DFL)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, note)
+    return lambda: came
 
 
 @trace.command()

@@ -4,6 +4,9 @@ A hit under a lease whose pages were all read before changes no page, so that co
 changes nothing but when: it costs an append, and the books are kept in batches. Whoever looks at
 a counter or adds to one has the hits counted first, so that no order is lost; a kill loses only
 counters.
+
+Who records a trace is told of the reads when they are drained. A long read reaches the predictor
+as the pieces that its reader comes to, and a recorder as the one read that was asked for.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,6 +18,15 @@ from hubspoke.core.streams import Access
 
 HITS_MAX = 4_096  # not counted yet; then they are, on the spot
 EVENTS_MAX = 65_536  # waiting for the predictor; more are dropped and counted
+
+# Told of reads in order of time, and how many were dropped before them.
+Watch = Callable[[Sequence[Access], int], None]
+
+
+class PieceOf(str):
+    """The client of a piece of a long read: equal to the client of the read."""
+
+    __slots__ = ()
 
 
 class Accesses:
@@ -28,6 +40,16 @@ class Accesses:
         self._hits: list[Access] = []
         self._took: list[float] = []
         self._events: list[Access] = []
+        self._long: list[Access] = []
+        self._watches: list[Watch] = []
+        self._told_dropped = 0
+
+    def watch(self, watch: Watch) -> Callable[[], None]:
+        """Tell it of all reads from the next drain on; returns what ends that."""
+        if not self._watches:
+            self._told_dropped = self.dropped
+        self._watches.append(watch)
+        return lambda: self._watches.remove(watch)
 
     def hit(
         self, obj: CachedObject, offset: int, length: int, client: str, at: float, took_s: float
@@ -43,6 +65,15 @@ class Accesses:
         """Any other read; ledger and pages are its caller's business."""
         self.count()
         self._wait((access,))
+
+    def long(self, access: Access) -> None:
+        """A read that will come in pieces; for those who watch."""
+        if not self._watches:
+            return
+        if len(self._long) < EVENTS_MAX:
+            self._long.append(access)
+        else:
+            self.dropped += 1
 
     def count(self) -> None:
         """Bring the hits so far into the books."""
@@ -63,4 +94,15 @@ class Accesses:
         """What came since the last call, in order, for the predictor."""
         self.count()
         events, self._events = self._events, []
+        if self._watches:
+            self._tell(events)
         return events
+
+    def _tell(self, events: list[Access]) -> None:
+        dropped, self._told_dropped = self.dropped - self._told_dropped, self.dropped
+        reads = [a for a in events if type(a.client) is not PieceOf]
+        if self._long:
+            reads = sorted(reads + self._long, key=lambda a: a.at)
+            self._long = []
+        for watch in self._watches:
+            watch(reads, dropped)

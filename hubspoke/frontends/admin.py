@@ -2,7 +2,7 @@
 
 Decides status codes and validates what comes in; the numbers come from the spoke or the hub
 behind it. It must never wait for the hub or the disk: every answer is made from memory. Warm jobs
-and the cache's content are in admin_cache.py.
+and the cache's content are in admin_cache.py, recording in admin_trace.py.
 
 /docs is a page of our own (docs/), a table of contents with a send button. FastAPI's would load
 swagger-ui from a CDN, which a spoke inside a private network cannot reach; the packages that
@@ -25,6 +25,7 @@ from hubspoke.core.jobs import AMOUNT_MAX, JobMeters
 from hubspoke.core.ledger import Ledger
 from hubspoke.errors import Overloaded
 from hubspoke.frontends.admin_cache import CacheView, cache_router
+from hubspoke.frontends.admin_trace import TraceView, trace_router
 from hubspoke.frontends.body_limit import BodyLimit
 from hubspoke.ports import Clock
 from hubspoke.report.cost import PriceOverride, prices_for
@@ -52,6 +53,8 @@ class SpokeView(Protocol):
     def reset_stats(self) -> None: ...
     @property
     def warm(self) -> CacheView: ...
+    @property
+    def recorders(self) -> TraceView: ...
 
 
 class HubView(Protocol):
@@ -213,6 +216,7 @@ def spoke_admin_app(spoke: SpokeView, clock: Clock, price: PriceOverride | None)
         return _json({"since": rfc3339(spoke.ledger.since_unix_ns)})
 
     app.include_router(cache_router(spoke.warm))
+    app.include_router(trace_router(spoke.recorders))
     return app
 
 

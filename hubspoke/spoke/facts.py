@@ -3,6 +3,7 @@
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+import hubspoke
 from hubspoke.adapters.disk_stats import io_pressure
 from hubspoke.core.endurance import wear
 from hubspoke.core.health import Call
@@ -16,6 +17,7 @@ from hubspoke.report.facts import (
     SpokeFacts,
     WanFacts,
 )
+from hubspoke.report.report import rfc3339
 from hubspoke.spoke.full_copy import FullCopy
 
 if TYPE_CHECKING:  # the service owns a collector; the collector only reads the service
@@ -58,6 +60,22 @@ class FactsCollector:
             streams=s.streams(),
             warm=s.warm.jobs(),
         )
+
+    def of_trace(self) -> dict[str, object]:
+        """What whoever simulates a trace of this spoke has to know, as it is at the start."""
+        s = self._service
+        return {
+            "hubspoke": hubspoke.__version__,
+            "spoke": s.tuning.spoke_id,
+            "region": s.tuning.region,
+            "hub_region": s.follower.hub_region(),
+            "started": rfc3339(s.clock.unix_ns()),
+            "capacity_bytes": s.core.cache.capacity,
+            "cached_bytes": s.core.cache.used,
+            "rtt_s": s.follower.rtt_s(),
+            "bandwidth_bytes_per_second": s.core.path.rate(s.clock.now()),
+            "prefetch": s.tuning.prefetch,
+        }
 
     def _wan(self) -> WanFacts:
         s = self._service

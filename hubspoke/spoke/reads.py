@@ -10,10 +10,12 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 
+from hubspoke.core.accesses import PieceOf
 from hubspoke.core.budget import FairBudget
 from hubspoke.core.cache import CachedObject
 from hubspoke.core.ids import BLOCK_BYTES, ObjectName, ReadState, page_span
 from hubspoke.core.spoke import SpokeCore
+from hubspoke.core.streams import Access
 from hubspoke.errors import VersionChanged
 from hubspoke.ports import Clock, FileSpan, ReadResult, Resolved
 from hubspoke.spoke.filler import Filler
@@ -70,6 +72,7 @@ class SpokeReads:
         stale = resolved.staleness_s is not None
         if length > self.tuning.whole_bytes_max:
             self._noted_name(resolved.name)
+            core.accesses.long(Access(obj, offset, length, client, started, state))
             pieces = self._long(obj, offset, length, client)
             noted = self._noted(pieces, state, length, missed, cause, started, stale)
             return ReadResult(resolved, offset, length, noted, state)
@@ -144,6 +147,7 @@ class SpokeReads:
         """Pieces of a long range; asks ahead of the reader by at most a window."""
         end, asked, at = offset + length, offset, offset
         step = FIRST_BYTES
+        piece_of = PieceOf(client)
         ahead: Ahead = deque()
         begun = offset
         try:
@@ -167,7 +171,7 @@ class SpokeReads:
                 n, task = ahead.popleft() if ahead else (n, None)
                 now = self.clock.now()
                 state, _ = self.core.arrive(obj, at, n)
-                self.core.access(obj, at, n, client, state, now)
+                self.core.access(obj, at, n, piece_of, state, now)
                 self._predict_soon(now)
                 deadline = now + self.tuning.read_deadline_s
                 bringing = (

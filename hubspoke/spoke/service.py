@@ -44,6 +44,7 @@ from hubspoke.spoke.facts import FactsCollector
 from hubspoke.spoke.filler import Filler
 from hubspoke.spoke.follower import Follower
 from hubspoke.spoke.reads import SpokeReads
+from hubspoke.spoke.recording import Recorders
 from hubspoke.spoke.tuning import SpokeTuning
 from hubspoke.spoke.upkeep import Upkeep
 from hubspoke.spoke.warm import WarmJobs
@@ -126,6 +127,9 @@ class SpokeService:
             noted=self._facts.read,
         )
         self.warm = WarmJobs(self.core, self.filler, namespace, self.follower, clock, tuning.warm)
+        self.recorders = Recorders(
+            self.core.accesses, self._facts.of_trace, clock, tuning.recording
+        )
         self._resolved: dict[ObjectName, Resolved] = {}  # of the replica at _resolved_at
         self._resolved_at = namespace.sequence
 
@@ -152,6 +156,7 @@ class SpokeService:
         """Stop fetching; what is on disk stays and is found at the next start."""
         if self._predict_at is not None:
             self._predict_at.cancel()
+        self.recorders.close()
         await self.warm.close()
         await self.follower.close()
         for task in self._tasks:

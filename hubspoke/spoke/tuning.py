@@ -6,6 +6,7 @@ from hubspoke.core.budget import BudgetConfig
 from hubspoke.core.generators.candidates import DepthConfig
 from hubspoke.core.health import HealthConfig
 from hubspoke.core.pacing import PacingConfig
+from hubspoke.spoke.recording import RecordingTuning
 from hubspoke.spoke.renewal import FollowerTuning
 from hubspoke.spoke.warm_tuning import WarmTuning
 
@@ -37,3 +38,4 @@ class SpokeTuning:
     depth: DepthConfig = field(default_factory=DepthConfig)
     follower: FollowerTuning = field(default_factory=FollowerTuning)
     warm: WarmTuning = field(default_factory=WarmTuning)
+    recording: RecordingTuning = field(default_factory=RecordingTuning)

@@ -50,6 +50,9 @@ _WIDTHS = (1, 2, 4, 8)
 _KINDS = (b"FACT", b"OBJS", b"READ", b"ENDS")
 
 
+COLUMNS = ("ticks", "objects", "offsets", "lengths", "clients", "states")
+
+
 @dataclass(frozen=True, slots=True)
 class Reads:
     """Reads one after another, as columns; numbers of objects are those of the file."""
@@ -63,6 +66,15 @@ class Reads:
 
     def __len__(self) -> int:
         return len(self.ticks)
+
+    def first(self, most: int) -> "Reads":
+        """The first `most` of them."""
+        return Reads(*(getattr(self, name)[:most] for name in COLUMNS))
+
+    @staticmethod
+    def joined(chunks: Sequence["Reads"]) -> "Reads":
+        """One after the other; at least one."""
+        return Reads(*(np.concatenate([getattr(c, name) for c in chunks]) for name in COLUMNS))
 
 
 class _Sink(Protocol):

@@ -1,11 +1,12 @@
 """Hits that are counted in batches leave the same books as reads that are counted one by one."""
 
 import random
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from hubspoke.core import accesses as module
-from hubspoke.core.accesses import Accesses
+from hubspoke.core.accesses import Accesses, PieceOf
 from hubspoke.core.cache import Cache, CachedObject
 from hubspoke.core.convergence import WINDOW_READS
 from hubspoke.core.ids import ObjectEntry, ObjectName, ReadState, Version, page_span
@@ -135,3 +136,55 @@ def test_pages_new_prefetched_or_absent_were_not_read_before() -> None:
     assert not obj.read_before(0, 2)
     cache.evict(obj, 0, 256)
     assert not obj.read_before(0, 1)
+
+
+def watched(rings: Accesses) -> tuple[list[Access], list[int], Callable[[], None]]:
+    seen: list[Access] = []
+    dropped: list[int] = []
+
+    def watch(reads: Sequence[Access], lost: int) -> None:
+        seen.extend(reads)
+        dropped.append(lost)
+
+    return seen, dropped, rings.watch(watch)
+
+
+def test_who_watches_sees_reads_and_not_the_pieces_of_long_ones() -> None:
+    cache = a_cache()
+    obj = brought(cache, "k")
+    rings = Accesses(Ledger(0.0, 0), cache.read_again)
+    seen, _, end = watched(rings)
+    rings.hit(obj, 0, 1, "c", 1.0, 0.001)
+    rings.long(Access(obj, 0, 2 * MIB, "d", 2.0, ReadState.MISS))
+    for i in range(2):
+        rings.read(Access(obj, i * MIB, MIB, PieceOf("d"), 2.5 + i, ReadState.MISS))
+    rings.hit(obj, 5, 1, "c", 3.0, 0.001)
+    predicted = rings.drain()
+    assert [(a.client, a.offset, a.length) for a in predicted] == [
+        ("c", 0, 1), ("d", 0, MIB), ("d", MIB, MIB), ("c", 5, 1),
+    ]  # fmt: skip
+    assert [(a.client, a.offset, a.length) for a in seen] == [
+        ("c", 0, 1), ("d", 0, 2 * MIB), ("c", 5, 1),
+    ]  # fmt: skip
+    end()
+    rings.long(Access(obj, 0, 2 * MIB, "d", 4.0, ReadState.MISS))
+    rings.hit(obj, 5, 1, "c", 5.0, 0.001)
+    rings.drain()
+    assert len(seen) == 3
+
+
+def test_who_watches_is_told_what_was_dropped_since(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "EVENTS_MAX", 3)
+    cache = a_cache()
+    obj = brought(cache, "k")
+    rings = Accesses(Ledger(0.0, 0), cache.read_again)
+    for i in range(5):  # two are lost before anybody watches
+        rings.read(Access(obj, i, 1, "c", float(i), ReadState.HIT))
+    seen, dropped, _ = watched(rings)
+    rings.drain()
+    for i in range(4):
+        rings.read(Access(obj, i, 1, "c", 9.0 + i, ReadState.HIT))
+        rings.long(Access(obj, 0, MIB, "d", 9.5 + i, ReadState.MISS))
+    rings.drain()
+    assert dropped == [0, 2]
+    assert len(seen) == 3 + 3 + 3

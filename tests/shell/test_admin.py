@@ -6,7 +6,7 @@ import json
 import logging
 import shutil
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -18,6 +18,7 @@ from hubspoke.core.ids import ReadState
 from hubspoke.core.ledger import Ledger
 from hubspoke.errors import HubUnavailable, InvalidRequest, NoSuchBucket, Overloaded
 from hubspoke.frontends.admin import hub_admin_app, spoke_admin_app
+from hubspoke.frontends.admin_trace import TraceStream
 from hubspoke.frontends.server import HttpServer, address, bind
 from hubspoke.report.cost import PriceOverride
 from hubspoke.report.facts import CacheFacts, HubFacts, MetadataFacts, SpokeFacts, WanFacts
@@ -77,6 +78,31 @@ class FixedCache:
         return {"id": "w1", "state": "cancelled"} if job_id == "w1" else None
 
 
+class FixedRecorders:
+    """What is recorded; without an end if it is told so, until `let_go`."""
+
+    def __init__(self) -> None:
+        self.refusal: Exception | None = None
+        self.pieces = [b"hstr", b"ace1"]
+        self.endless = b""
+        self.let_go = asyncio.Event()
+
+    def record(self) -> AsyncGenerator[bytes, None]:
+        if self.refusal is not None:
+            raise self.refusal
+        return self._pieces()
+
+    async def _pieces(self) -> AsyncGenerator[bytes, None]:
+        try:
+            for piece in self.pieces:
+                yield piece
+            while self.endless:
+                yield self.endless
+                await asyncio.sleep(0)
+        finally:
+            self.let_go.set()
+
+
 class FixedSpoke:
     def __init__(self, clock: FixedClock) -> None:
         self.clock = clock
@@ -84,6 +110,7 @@ class FixedSpoke:
         self.reasons: list[str] = []
         self.current = FACTS
         self.warm = FixedCache()
+        self.recorders = FixedRecorders()
 
     async def facts(self) -> SpokeFacts:
         return self.current
@@ -391,6 +418,7 @@ async def test_the_api_is_described(client: Client) -> None:
         "/v1/warm",
         "/v1/warm/{job_id}",
         "/v1/cache",
+        "/v1/trace",
     }
 
 
@@ -487,3 +515,35 @@ async def test_a_drained_server_logs_nothing_alarming(
 ) -> None:
     assert (await client.get("/healthz"))[0] == 200
     assert [r for r in caplog.records if r.levelno >= logging.WARNING] == []
+
+
+async def test_a_trace_is_streamed_as_it_comes(client: Client) -> None:
+    async with client.session.get(client.url + "/v1/trace") as answer:
+        assert answer.status == 200
+        assert answer.content_type == "application/vnd.hubspoke.trace"
+        assert await answer.read() == b"hstrace1"
+
+
+async def test_a_recorder_too_many_is_429(client: Client, spoke: FixedSpoke) -> None:
+    spoke.recorders.refusal = Overloaded("4 recorders are at work, at most 4 may")
+    assert await client.get("/v1/trace") == (429, {"detail": str(spoke.recorders.refusal)})
+
+
+async def test_a_recorder_that_goes_is_let_go(client: Client, spoke: FixedSpoke) -> None:
+    spoke.recorders.endless = b"x"
+    async with client.session.get(client.url + "/v1/trace") as answer:
+        await answer.content.readexactly(100)
+        answer.close()
+    async with asyncio.timeout(10):
+        await spoke.recorders.let_go.wait()
+
+
+async def test_a_recorder_that_takes_nothing_is_given_up(
+    spoke: FixedSpoke,
+) -> None:
+    """By a real server: its buffers are full, and its recorder's are."""
+    spoke.recorders.endless = bytes(1 << 20)
+    stream = TraceStream(spoke.recorders.record(), stall_s=0.2)
+    async for client in serve(stream):
+        async with client.session.get(client.url + "/v1/trace"), asyncio.timeout(10):
+            await spoke.recorders.let_go.wait()
