@@ -63,6 +63,7 @@ class DataProtocol(HttpToolsProtocol):
         self._begun = 0  # messages that the parser has seen the beginning of
         self._between = True  # the parser has no part of a message
         self._again: Again | None = None  # of the request under way
+        self._running: RequestResponseCycle | None = None  # uvicorn knows the one that came last
         self._answered_at = 0.0
         self._duplicate: socket.socket | None = None
         self._sending: Sending | None = None
@@ -313,6 +314,7 @@ class DataProtocol(HttpToolsProtocol):
             span.release()
             raise
         if cycle.disconnected or self.transport.is_closing():
+            cycle.disconnected = True  # which uvicorn says only when the connection is gone
             span.release()
             return
         cycle.expected_content_length -= span.length
@@ -326,6 +328,7 @@ class DataProtocol(HttpToolsProtocol):
             self.transport.abort()
             raise
         if error is not None:
+            cycle.disconnected = True
             self.transport.abort()
 
     async def _send_parts(
@@ -340,6 +343,7 @@ class DataProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         cycle.scope["extensions"] = {EXTENSION: {}, PARTS: {}}
+        self._running = cycle
 
         async def with_zero_copy(scope: Any, receive: Any, send: Any) -> None:
             async def send_or_span(message: Any) -> None:
@@ -367,6 +371,11 @@ class DataProtocol(HttpToolsProtocol):
         if self._sending is not None:
             self._sending.cancel()
         super().connection_lost(exc)
+        running = self._running
+        if running is not None and not running.response_complete:
+            # Others may have been pipelined behind it; without this it is answered to the end.
+            running.disconnected = True
+            running.message_event.set()
         if self._duplicate is not None:
             self._duplicate.close()
             self._duplicate = None

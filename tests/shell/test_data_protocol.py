@@ -156,6 +156,30 @@ async def test_a_client_that_leaves_in_mid_body_releases_its_span(tmp_path: Path
         assert app.lent == 5
 
 
+async def test_a_client_that_leaves_is_told_to_the_answer_under_way_not_to_the_last_asked() -> None:
+    left = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        left.set()
+
+    sock = bind("127.0.0.1", 0, "--listen")
+    server = HttpServer(app, sock, "--listen")
+    await server.start()
+    try:
+        host, port = address(sock).rsplit(":", 1)
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(request("/first") + request("/second"))
+        await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+        async with asyncio.timeout(20):
+            await left.wait()
+    finally:
+        await server.stop()
+
+
 @pytest.mark.parametrize("way", ["direct", "task"])
 async def test_a_client_that_stops_reading_is_disconnected(
     tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
