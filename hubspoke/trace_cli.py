@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from hubspoke.cli_parts import SPOKE_ADMIN, Json, fail, print_json
+from hubspoke.cli_parts import SPOKE_ADMIN, Json, fail, option, print_json
 from hubspoke.errors import ConfigError, HubSpokeError
 
 SECONDS_MAX = 30 * 86_400.0
@@ -116,6 +116,46 @@ def show(
         from hubspoke.report.render_trace import render_summary
 
         Console().print(render_summary(summary(found), str(file)))
+
+
+@trace.command(name="convert")
+def convert_(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="IN... OUT", help="What to read, and what to write.")
+    ],
+    bucket: Annotated[
+        str, typer.Option("--bucket", metavar="NAME", help="Of the objects' names.")
+    ] = "trace",
+    root: Annotated[
+        str | None,
+        option("--root", "DIR", "DFTracer: only files below it, named relative to it."),
+    ] = None,
+    params: Annotated[
+        str | None,
+        option(
+            "--params",
+            "TEXT",
+            "CSV: as libCacheSim's -t: time-col=1,obj-id-col=2,obj-size-col=3,delimiter=,,"
+            "has-header=true (and offset-col, client-col).",
+        ),
+    ] = None,
+) -> None:
+    """Turn traces of other tools into ours, and ours into CSV.
+
+    IN: DFTracer or DLIO (.pfw, .pfw.gz; all files of a run), libCacheSim CSV (.csv, .csv.gz,
+    .txt), .hstrace. OUT: .hstrace or .csv.
+    """
+    from hubspoke.traces.convert import convert
+
+    try:
+        if len(files) < 2:
+            raise ConfigError("one file, expected what to read and what to write")
+        found = convert(files[:-1], files[-1], bucket=bucket, root=root, params=params)
+    except ConfigError as e:
+        fail("trace convert", e, 2)
+    except HubSpokeError as e:
+        fail("trace convert", e, 1)
+    print(f"{files[-1]}: {len(found)} reads of {len(found.names)} objects, {found.seconds:.1f} s")
 
 
 def _print_lines(documents: Iterable[object]) -> None:
