@@ -354,7 +354,9 @@ class Reader(Protocol):
 class DirectReader(Protocol):
     """A reader that can answer some reads without waiting; None: ask the usual way."""
 
-    def resolve_now(self, name: ObjectName) -> Resolved | None: ...
+    def resolve_now(self, name: ObjectName, *, keep: bool = True) -> Resolved | None:
+        """keep: it will be asked for again soon."""
+
     def read_now(
         self, resolved: Resolved, offset: int, length: int, client: str
     ) -> bytes | FileSpan | None:

@@ -45,6 +45,7 @@ from hubspoke.adapters.folders import (
     room,
 )
 from hubspoke.adapters.hub_link import AiohttpHubLink
+from hubspoke.adapters.interpreter import keep_all_that_is_there, serve_first
 from hubspoke.adapters.lmdb_namespace import LmdbNamespace
 from hubspoke.adapters.malloc import keep_freed_memory
 from hubspoke.config import HubConfig, SpokeConfig
@@ -228,6 +229,7 @@ def _run(
     set_up_logging(config.log_level)
     _raise_descriptor_limit()
     keep_freed_memory()
+    serve_first()
     for flag, endpoint in config.ports().items():
         if not endpoint.loopback:
             log.warning(
@@ -286,6 +288,7 @@ async def _live(name: str, ports: Ports, build: Callable[[], Awaitable[Process]]
         await admin.start()
         log.info("%s starting admin=http://%s", name, address(ports.admin))
         if await _unless(stop, process.service.start()):
+            keep_all_that_is_there()
             await data.start()
             process.phase.reason = None
             # The one line that scripts wait for.

@@ -252,7 +252,7 @@ class SpokeService:
         """See ports.Reader."""
         return self.follower.staleness_s()
 
-    def resolve_now(self, name: ObjectName) -> Resolved | None:
+    def resolve_now(self, name: ObjectName, *, keep: bool = True) -> Resolved | None:
         """See ports.DirectReader. Under a valid lease only."""
         sequence = self.namespace.sequence
         if sequence != self._resolved_at:
@@ -265,9 +265,11 @@ class SpokeService:
             record = self.namespace.get(name)
             if record is None:
                 return None
-            if len(self._resolved) >= RESOLVED_KEPT_MAX:
-                del self._resolved[next(iter(self._resolved))]
-            resolved = self._resolved[name] = Resolved(name, record.entry)
+            resolved = Resolved(name, record.entry)
+            if keep:
+                if len(self._resolved) >= RESOLVED_KEPT_MAX:
+                    del self._resolved[next(iter(self._resolved))]
+                self._resolved[name] = resolved
         return resolved
 
     # -- reads --------------------------------------------------------------------------------

@@ -83,7 +83,8 @@ def test_an_object_put_at_the_hub_is_read_at_the_spoke(a_hub: Running, tmp_path:
 
 
 def test_hub_admin_port_counts(a_hub: Running) -> None:
-    assert get_json(a_hub.admin + "/readyz") == (200, {"ready": True, "reasons": []})
+    status, document = get_json(a_hub.admin + "/readyz")
+    assert (status, document["ready"], document["reasons"]) == (200, True, [])
     status, document = get_json(a_hub.admin + "/v1/status")
     assert (status, document["objects"]) == (200, 1)
 

@@ -48,8 +48,9 @@ class DirectReads:
         return ranged.header(header_range, client)
 
     def head(self, name: ObjectName, *, checksums: bool) -> DirectAnswer | None:
-        """A 200 of the whole object. Nothing is kept: heads are mostly asked for once."""
-        resolved = self._reader.resolve_now(name)
+        """A 200 of the whole object. Nothing is kept: a client asks once for each of many names,
+        and what is kept for a second or two makes work for the search for reference cycles."""
+        resolved = self._reader.resolve_now(name, keep=False)
         if resolved is None:
             return None
         entry = resolved.entry
