@@ -16,11 +16,19 @@ def simulate(
         int, typer.Option("--scale", metavar="N", help="1/N of counts, cache, demand and rates.")
     ] = 1,
     prefetch: Annotated[
-        str, typer.Option("--prefetch", metavar="on|off", help="With prediction, or without.")
-    ] = "on",
+        str | None,
+        option("--prefetch", "on|off", "With prediction or without (on; a trace: as it was)."),
+    ] = None,
     seed: Annotated[
         int, typer.Option("--seed", metavar="N", help="Added to the workloads' own seeds.")
     ] = 0,
+    trace: Annotated[
+        str | None, option("--trace", "FILE", "A recorded trace instead of workloads, .hstrace.")
+    ] = None,
+    cache_size: Annotated[
+        str | None,
+        option("--cache-size", "SIZE", "Of the trace's cache (as recorded, or all its data)."),
+    ] = None,
     plot: Annotated[
         str | None, option("--plot", "DIR", "A picture of each run (needs the extra lab).")
     ] = None,
@@ -33,18 +41,34 @@ def simulate(
     """
     from pathlib import Path
 
-    from hubspoke.sim.prediction.command import simulate
+    from hubspoke.sim.prediction import command
 
     try:
-        simulate(
-            workloads or (),
-            part=scale,
-            prefetch=prefetch,
-            seed=seed,
-            as_json=as_json,
-            plots=None if plot is None else Path(plot),
+        command.simulate(
+            command.Request(
+                names=workloads or (),
+                part=scale,
+                prefetch=prefetch,
+                seed=seed,
+                trace=None if trace is None else Path(trace),
+                capacity=None if cache_size is None else _size(cache_size),
+                plots=None if plot is None else Path(plot),
+                as_json=as_json,
+            )
         )
     except ConfigError as e:
         fail("simulate", e, 2)
     except (HubSpokeError, OSError) as e:
         fail("simulate", e, 1)
+
+
+def _size(text: str) -> int:
+    from hubspoke.values import parse_size
+
+    try:
+        size = parse_size(text)
+    except ValueError:
+        size = 0
+    if size < 1:
+        raise ConfigError(f"--cache-size {text}: a size such as 10GiB")
+    return size

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,42 +12,73 @@ from rich.table import Table
 
 from hubspoke.errors import ConfigError
 from hubspoke.sim.prediction.plot import check_plot, plot
-from hubspoke.sim.prediction.run import Options, check, chosen, run_all
+from hubspoke.sim.prediction.run import Options, check, chosen, run_all, run_trace
 
 TABLE_WIDTH = 130
 
 
-def simulate(
-    names: Sequence[str],
-    *,
-    part: int,
-    prefetch: str,
-    seed: int,
-    as_json: bool,
-    plots: Path | None,
-) -> None:
-    """Raises ConfigError; OSError where a picture cannot be written."""
-    if prefetch not in ("on", "off"):
-        raise ConfigError(f"--prefetch {prefetch}: on or off")
-    options = Options(part, prefetch == "on", seed)
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked for. prefetch: on, off or None; trace: instead of workloads; capacity: of
+    the trace's cache, bytes."""
+
+    names: Sequence[str] = ()
+    part: int = 1
+    prefetch: str | None = None
+    seed: int = 0
+    trace: Path | None = None
+    capacity: int | None = None
+    plots: Path | None = None
+    as_json: bool = False
+
+
+def simulate(request: Request) -> None:
+    """Raises ConfigError; FormatError for a file that is no trace; OSError for one that cannot be
+    read, or written."""
+    if request.prefetch not in ("on", "off", None):
+        raise ConfigError(f"--prefetch {request.prefetch}: on or off")
+    on = None if request.prefetch is None else request.prefetch == "on"
+    options = Options(request.part, on, request.seed)
     check(options)
-    wanted = chosen(names)
+    if request.trace is not None:
+        documents = [_of_trace(request, request.trace, options)]
+    elif request.capacity is not None:
+        raise ConfigError("--cache-size: of a --trace; a workload has its own")
+    else:
+        documents = _of_workloads(request, options)
+    if request.as_json:
+        print(json.dumps({"workloads": documents}, indent=2))
+    else:
+        console = Console()
+        console.print(table(documents), width=max(console.width, TABLE_WIDTH))
+
+
+def _of_trace(request: Request, trace: Path, options: Options) -> dict[str, Any]:
+    refused = {
+        "WORKLOAD": bool(request.names),
+        "--scale": request.part != 1,
+        "--seed": request.seed != 0,
+        "--plot": request.plots is not None,
+    }
+    wrong = [name for name, given in refused.items() if given]
+    if wrong:
+        raise ConfigError(f"--trace and {', '.join(wrong)}: a trace is as it was recorded")
+    return run_trace(trace, options, request.capacity)
+
+
+def _of_workloads(request: Request, options: Options) -> list[dict[str, Any]]:
+    wanted, plots = chosen(request.names), request.plots
     if plots is not None:
         check_plot(plots)
 
     def done(document: dict[str, Any]) -> None:
         if plots is not None:
             plot(document, plots)
-        if not as_json:
+        if not request.as_json:
             say = f"{document['workload']}: {document['reads']:,} reads, {document['cpu_s']} s"
             print(say, file=sys.stderr)
 
-    documents = run_all(wanted, options, done)
-    if as_json:
-        print(json.dumps({"workloads": documents}, indent=2))
-    else:
-        console = Console()
-        console.print(table(documents), width=max(console.width, TABLE_WIDTH))
+    return run_all(wanted, options, done)
 
 
 def table(documents: Sequence[dict[str, Any]]) -> Table:

@@ -107,7 +107,7 @@ def result(world: World, cpu_s: float) -> dict[str, Any]:
         "misses": total.misses,
         "hit_ratio": total.hit_ratio,
         "ceiling": ceiling,
-        "of_ceiling": total.hit_ratio / ceiling,
+        "of_ceiling": total.hit_ratio / ceiling if ceiling > 0 else None,
         "causes": {cause: n for cause, n in ledger.misses_by_cause.items() if n},
         "p50_ms": total.p50_ms,
         "p99_ms": total.p99_ms,

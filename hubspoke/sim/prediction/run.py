@@ -5,21 +5,26 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from hubspoke.errors import ConfigError
+from hubspoke.sim.prediction.replay import of_trace
 from hubspoke.sim.prediction.result import result
 from hubspoke.sim.prediction.workload import Size, Workload
 from hubspoke.sim.prediction.workloads import BY_NAME
 from hubspoke.sim.prediction.world import World
+from hubspoke.traces.format import read_trace
 
 PARTS_MAX = 1_024
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
+    """prefetch: None is on, and for a trace as it was in its run."""
+
     part: int = 1
-    prefetch: bool = True
+    prefetch: bool | None = None
     seed: int = 0
 
 
@@ -45,12 +50,25 @@ def run_one(name: str, options: Options) -> dict[str, Any]:
     return run_workload(BY_NAME[name](Size(options.part, options.seed)), options)
 
 
-def run_workload(workload: Workload, options: Options) -> dict[str, Any]:
+def run_trace(path: Path, options: Options, capacity: int | None) -> dict[str, Any]:
+    """The document of a recorded trace; capacity: of the cache, None: see `of_trace`. Raises
+    ConfigError, FormatError, OSError."""
+    trace = read_trace(path)
+    return run_workload(
+        of_trace(path.name, trace, capacity), options, prefetch=trace.facts.get("prefetch", True)
+    )
+
+
+def run_workload(
+    workload: Workload, options: Options, *, prefetch: object = True
+) -> dict[str, Any]:
+    """prefetch: if the options do not say."""
     began = time.process_time()
-    world = World(workload, prefetch=options.prefetch)
+    on = bool(prefetch if options.prefetch is None else options.prefetch)
+    world = World(workload, prefetch=on)
     world.run()
     document = result(world, time.process_time() - began)
-    document |= {"scale": options.part, "prefetch": options.prefetch, "seed": options.seed}
+    document |= {"scale": options.part, "prefetch": on, "seed": options.seed}
     return document
 
 

@@ -21,6 +21,9 @@ def simulate(*args: str) -> tuple[int, str, str]:
         (["--scale", "0"], "--scale 0: 1 (full size) to 1024"),
         (["--prefetch", "maybe"], "--prefetch maybe: on or off"),
         (["--seed", "-1"], "--seed -1: 0 to"),
+        (["--trace", "t", "W1", "--scale", "4"], "--trace and WORKLOAD, --scale: a trace is as"),
+        (["--trace", "t", "--cache-size", "many"], "--cache-size many: a size such as 10GiB"),
+        (["W1", "--cache-size", "1GiB"], "--cache-size: of a --trace"),
     ],
 )
 def test_what_makes_no_sense_is_named(args: list[str], said: str) -> None:

@@ -20,6 +20,7 @@ FIRST_SEED = 10
 
 
 def build(size: Size) -> Workload:
+    """The workload at this size."""
     files = size.dealt(FILES, READERS)
     step_bytes = PER_READER * RECORD // size.part
     reads_each = -(-FILE_BYTES // BUFFER)

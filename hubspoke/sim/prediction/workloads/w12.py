@@ -24,6 +24,7 @@ SEEDS = ((42, 43), (1234, 7))  # by job and epoch
 
 
 def build(size: Size) -> Workload:
+    """The workload at this size."""
     files, scanned = size.of(FILES), size.of(SCAN_FILES)
     batch = max(1, BATCH // size.part)
     step_s = batch * FILE_BYTES / (DEMAND / size.part)

@@ -40,6 +40,7 @@ def buffer_shuffle(items: list[int], seed: int) -> list[int]:
 
 
 def build(size: Size) -> Workload:
+    """The workload at this size."""
     shards = size.dealt(SHARDS, NODES * WORKERS)
     per_batch = size.cut(READS_PER_BATCH)
     reads_each = SHARD_BYTES // READ_BYTES

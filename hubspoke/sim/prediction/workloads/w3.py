@@ -23,6 +23,7 @@ FILE_BYTES = HEAD + GROUPS * GROUP_BYTES + FOOTER
 
 
 def build(size: Size) -> Workload:
+    """The workload at this size."""
     files, groups = size.dealt(FILES, WORKERS), size.cut(GROUPS_PER_BATCH)
     order = np.arange(files)
     np.random.RandomState(123 + size.seed).shuffle(order)

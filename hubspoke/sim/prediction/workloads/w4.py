@@ -20,6 +20,7 @@ DEMAND = 800e6
 
 
 def build(size: Size) -> Workload:
+    """The workload at this size."""
     records, files = size.of(RECORDS), size.of(FILES)
     batch = max(1, BATCH // size.part)
     per_file = -(-records // files)

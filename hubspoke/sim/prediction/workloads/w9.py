@@ -17,6 +17,7 @@ HEAD, TAIL = 16 << 10, 4 << 10
 
 
 def build(size: Size) -> Workload:
+    """The workload at this size."""
     drawn = np.random.default_rng(size.seed).normal(MEAN, DEVIATION, FILES)
     sizes = [max(int(n) // size.part, HEAD + TAIL) for n in np.maximum(drawn, LEAST)]
     order = np.arange(FILES)
