@@ -14,6 +14,7 @@ import typer
 from hubspoke.cli_parts import SPOKE_ADMIN, Json, fail, option, print_json
 from hubspoke.errors import ConfigError, HubSpokeError
 
+SPOKE_DATA = "http://127.0.0.1:8080"
 SECONDS_MAX = 30 * 86_400.0
 
 trace = typer.Typer(help="Record, show, convert and replay what was read.", no_args_is_help=True)
@@ -121,7 +122,7 @@ def show(
 @trace.command(name="convert")
 def convert_(
     files: Annotated[
-        list[Path], typer.Argument(metavar="IN... OUT", help="What to read, and what to write.")
+        list[Path], typer.Argument(metavar="FILE", help="What to read; the last one is written.")
     ],
     bucket: Annotated[
         str, typer.Option("--bucket", metavar="NAME", help="Of the objects' names.")
@@ -142,8 +143,8 @@ def convert_(
 ) -> None:
     """Turn traces of other tools into ours, and ours into CSV.
 
-    IN: DFTracer or DLIO (.pfw, .pfw.gz; all files of a run), libCacheSim CSV (.csv, .csv.gz,
-    .txt), .hstrace. OUT: .hstrace or .csv.
+    In: DFTracer or DLIO (.pfw, .pfw.gz; all files of a run), libCacheSim CSV (.csv, .csv.gz,
+    .txt), .hstrace. Out: .hstrace or .csv.
     """
     from hubspoke.traces.convert import convert
 
@@ -156,6 +157,58 @@ def convert_(
     except HubSpokeError as e:
         fail("trace convert", e, 1)
     print(f"{files[-1]}: {len(found)} reads of {len(found.names)} objects, {found.seconds:.1f} s")
+
+
+@trace.command(name="replay")
+def replay_(
+    file: File,
+    endpoint: Annotated[
+        str, typer.Option("--endpoint", metavar="URL", help="A spoke's data port.")
+    ] = SPOKE_DATA,
+    speed: Annotated[
+        float, typer.Option("--speed", metavar="X", help="Times the recorded pace.")
+    ] = 1.0,
+    fast: Annotated[
+        bool, typer.Option("--as-fast-as-possible", help="Without pace, in each client's order.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Read from a spoke, or any S3 endpoint without credentials, what a trace has read.
+
+    Each recorded client is a connection. Exit status: 0 all was read, 1 objects are missing or
+    reads failed, 130 left by Ctrl-C, with what had been read.
+    """
+    from hubspoke.traces.format import read_trace
+    from hubspoke.traces.replay import ReplayConfig, replay
+
+    try:
+        config = ReplayConfig(endpoint, None if fast else speed)
+        found = replay(read_trace(file), config)
+    except ConfigError as e:
+        fail("trace replay", e, 2)
+    except HubSpokeError as e:
+        fail("trace replay", e, 1)
+    if as_json:
+        print_json(found.document())
+    else:
+        from rich.console import Console
+
+        from hubspoke.report.render_trace import render_replay
+
+        Console().print(render_replay(found.document(), endpoint))
+    if found.missing_objects:
+        names = ", ".join(found.missing)
+        text = (
+            f"{found.missing_objects} objects are missing, {found.missing_requests} reads: {names}"
+        )
+        print(f"hubspoke trace replay: {text}", file=sys.stderr)
+    if found.failed_requests:
+        text = f"{found.failed_requests} reads failed; the first: {found.failure}"
+        print(f"hubspoke trace replay: {text}", file=sys.stderr)
+    if found.interrupted:
+        raise SystemExit(130)
+    if found.missing_requests or found.failed_requests:
+        raise SystemExit(1)
 
 
 def _print_lines(documents: Iterable[object]) -> None:

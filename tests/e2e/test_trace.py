@@ -1,18 +1,23 @@
 """`hubspoke trace` with real processes: a spoke that is read by boto3 is recorded."""
 
+import json
 import random
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import boto3
 import pytest
 from botocore.config import Config
 
 from hubspoke.lab.stack import Service, Stack, WanConfig
-from hubspoke.traces.format import read_trace
+from hubspoke.traces.format import read_trace, write_trace
 from hubspoke.traces.trace import STATES, Trace
 from tests.processes import WAIT_S, Running
 
@@ -204,3 +209,72 @@ def test_a_recording_ends_with_its_spoke(stack: Stack, tmp_path: Path) -> None:
     trace = read_trace(out)
     assert rows(trace) == job.reads
     assert trace.facts["complete"] and trace.facts["ended"] == "the spoke stopped"
+
+
+def test_a_trace_replayed_at_a_new_spoke_reads_the_same(
+    stack: Stack, spoke: Service, tmp_path: Path
+) -> None:
+    out = tmp_path / "job.hstrace"
+    with recording(spoke, out) as process:
+        begun(out)
+        job = Job(spoke)
+        for _ in range(2):
+            for i in range(10):
+                job.read("train/b.bin", 30_000 * i, 30_000)
+            job.read_all("é x")
+        process.signal(signal.SIGINT)
+        assert process.wait() == 0
+    with stack.spoke("again", tmp_path / "again", prefetch=False) as other:
+        first = replayed(out, other)
+        assert first["reads"] == len(job.reads) == 22
+        for word in ("hit", "late", "miss"):
+            count = sum(state == word for *_, state in job.reads)
+            assert first[f"{word}_requests"] == count, job.reads
+        assert first["hit_ratio"] == first["recorded_hit_ratio"]
+        assert replayed(out, other)["hit_ratio"] == 1.0
+        again = tmp_path / "missing.hstrace"
+        t = read_trace(out)
+        write_trace(again, replace(t, names=[f"{name}?" for name in t.names]))
+        missing = replayed(again, other, status=1)
+        assert (missing["reads"], missing["missing_requests"]) == (0, 22)
+        assert sorted(missing["missing"]) == ["data/train/b.bin?", "data/é x?"]
+
+
+def replayed(file: Path, spoke: Service, status: int = 0) -> Any:
+    command = [
+        sys.executable, "-m", "hubspoke", "trace", "replay", str(file), "--json",
+        "--endpoint", f"http://{spoke.data}", "--as-fast-as-possible",
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, timeout=WAIT_S, check=False)
+    assert done.returncode == status, done.stderr.decode()
+    return json.loads(done.stdout)
+
+
+def test_show_tells_what_is_in_a_trace(tmp_path: Path) -> None:
+    golden = Path(__file__).parent.parent / "traces" / "trace_v1.hstrace"
+
+    def show(*more: str) -> str:
+        command = [sys.executable, "-m", "hubspoke", "trace", "show", str(golden), *more]
+        return subprocess.run(
+            command, capture_output=True, timeout=WAIT_S, check=True, text=True
+        ).stdout
+
+    document = json.loads(show("--json"))
+    assert (document["reads"], document["objects"], document["clients"]) == (5, 3, 2)
+    assert (document["bytes"], document["seconds"]) == (3 * 4096 + 110, 5000.0)
+    assert [document[f"{w}_requests"] for w in ("hit", "late", "miss", "unknown")] == [2, 1, 1, 1]
+    assert document["hit_ratio"] == 0.5
+    assert document["read_bytes_histogram"] == [
+        {"up_to_bytes": 16, "reads": 1},
+        {"up_to_bytes": 128, "reads": 1},
+        {"up_to_bytes": 4096, "reads": 3},
+    ]
+    assert [(o["name"], o["reads"], o["hit_requests"]) for o in document["top_objects"]] == [
+        ("bkt/a", 4, 2),
+        ("bkt/é", 1, 0),
+    ]
+    lines = [json.loads(line) for line in show("--reads", "3").splitlines()]
+    assert lines[2] == {
+        "at": 0.001, "client": 7, "name": "bkt/é", "offset": 0, "length": 10, "state": None,
+    }  # fmt: skip
+    assert len(lines) == 3 and "bkt/never read" not in show() and "50.00 %" in show()
