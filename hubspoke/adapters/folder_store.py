@@ -35,6 +35,7 @@ from hubspoke.errors import (
     InvalidKey,
     InvalidRequest,
     NoSuchBucket,
+    NoSuchKey,
     NoSuchUpload,
     StoreUnavailable,
 )
@@ -65,6 +66,7 @@ class FolderStore:
         self._tuning = tuning or FolderStoreTuning()
         self._layout = FolderLayout(os.fsencode(os.path.abspath(root)), bucket)
         self._identity: tuple[int, int] | None = None  # of the root, from `open` on
+        self._mounted: set[str] = set()  # buckets seen on a file system of their own
         self._files = OpenFiles(self._tuning.open_files_max)
         self._pool = ThreadPoolExecutor(self._tuning.threads, thread_name_prefix="folder-store")
         self.list_requests = 0  # a folder is listed for nothing
@@ -93,24 +95,42 @@ class FolderStore:
         st = os.stat(self._layout.root)
         return st.st_dev, st.st_ino
 
-    def _check_root(self) -> None:
-        """A folder that was unmounted or exchanged shows no objects, but has not lost them.
-        Raises StoreUnavailable."""
+    def _check_there(self, bucket: str | None = None) -> None:
+        """A folder that was unmounted or exchanged shows no objects, but has not lost them: the
+        root, and the bucket's folder (None: all of them). Raises StoreUnavailable."""
         try:
-            is_same = self._identity in (None, self._root_identity())
+            root = self._root_identity()
         except OSError as e:
             raise StoreUnavailable(f"the store's folder {self._given}: {e.strerror}") from e
-        if not is_same:
+        if self._identity not in (None, root):
             raise StoreUnavailable(f"the store's folder {self._given} is not the one it was")
+        for each in sorted(self._mounted if bucket is None else self._mounted & {bucket}):
+            path = self._layout.bucket_path(each)
+            try:
+                lost = os.stat(path).st_dev == root[0]
+            except FileNotFoundError:
+                self._mounted.discard(each)  # unmounted and then removed, on purpose
+                continue
+            except OSError as e:
+                raise StoreUnavailable(f"{os.fsdecode(path)}: {e.strerror}") from e
+            if lost:
+                raise StoreUnavailable(f"{os.fsdecode(path)}: its file system is not mounted")
+
+    def _buckets(self) -> list[str]:
+        buckets = folder_scan.bucket_names(self._layout)
+        self._check_there()
+        for bucket in buckets if self._bucket is None else ():
+            with suppress(OSError):  # gone meanwhile
+                if os.stat(self._layout.bucket_path(bucket)).st_dev != self._root_identity()[0]:
+                    self._mounted.add(bucket)
+        return buckets
 
     async def close(self) -> None:
         self._files.clear()
         await asyncio.to_thread(self._pool.shutdown)
 
     async def buckets(self) -> list[str]:
-        buckets = await self._run(folder_scan.bucket_names, self._layout)
-        await self._run(self._check_root)
-        return buckets
+        return await self._run(self._buckets)
 
     async def create_bucket(self, bucket: str) -> None:
         if self._bucket is not None and bucket != self._bucket:
@@ -145,7 +165,7 @@ class FolderStore:
         batches = folder_scan.walk(self._layout, skipped, part)
         while (batch := await self._run(next, batches, None)) is not None:
             yield batch
-        await self._run(self._check_root)
+        await self._run(self._check_there, None if part is None else part.bucket)
         if part is None:
             self.skipped = skipped
 
@@ -155,15 +175,20 @@ class FolderStore:
     def _head(self, name: ObjectName) -> ObjectEntry | None:
         found = folder_reads.head(self._layout, name)
         if found is None:
-            self._check_root()
+            self._check_there(name.bucket)
         return found
 
     async def read(self, name: ObjectName, version: Version, offset: int, length: int) -> bytes:
         if length == 0:
             return b""
-        return await self._run(
-            folder_reads.read_range, self._layout, self._files, name, version, offset, length
-        )
+        return await self._run(self._read, name, version, offset, length)
+
+    def _read(self, name: ObjectName, version: Version, offset: int, length: int) -> bytes:
+        try:
+            return folder_reads.read_range(self._layout, self._files, name, version, offset, length)
+        except NoSuchKey:
+            self._check_there(name.bucket)
+            raise
 
     async def stage(
         self, name: ObjectName, headers: dict[str, str], chunks: AsyncIterator[bytes]

@@ -167,10 +167,14 @@ class HubService(HubWrites):
 
     def limits(self) -> list[str]:
         """What it cannot do while it serves, and why."""
-        why = self._namespace.trouble()
-        if why is None or self._not_ready:
+        if self._not_ready:
             return []
-        return [f"writes are impossible, the log cannot be written: {why}"]
+        limits = []
+        if (why := self._namespace.trouble()) is not None:
+            limits.append(f"writes are impossible, the log cannot be written: {why}")
+        if (why := self._watch.trouble) is not None:
+            limits.append(f"the store could not be compared with the log: {why}")
+        return limits
 
     def facts(self) -> HubFacts:
         serving = not self._not_ready

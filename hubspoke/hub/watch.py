@@ -82,6 +82,7 @@ class Watch:
         self._tries: dict[ObjectName | Part, int] = {}
         self._buckets = False  # one may have come or gone
         self._lost: str | None = None
+        self.trouble: str | None = None  # why the last comparison of everything stopped
         self._wakes = [asyncio.Event() for _ in range(3)]
         self._skipped: dict[str, int] = {}
         self._facts = WatchFacts()
@@ -141,9 +142,10 @@ class Watch:
     # Everything --------------------------------------------------------------------------------
 
     async def _everything(self, level: bool) -> None:
-        watching = False
+        watching, done = False, True
         while True:
-            if not watching or self._lost is not None:
+            # Also after one that failed: what comes back may be mounted over what is watched.
+            if not (watching and done) or self._lost is not None:
                 watching = await self._begin()
             began = self._clock.now()
             done = True
@@ -182,7 +184,9 @@ class Watch:
             await self._reconciler.everything()
         except (HubSpokeError, OSError) as e:
             log.warning("reconciliation stopped error=%s", e)
+            self.trouble = str(e)
             return False
+        self.trouble = None
         took_s = self._clock.now() - began
         self._facts = replace(
             self._facts, rescans=self._facts.rescans + 1, last_rescan_seconds=took_s

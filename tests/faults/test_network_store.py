@@ -1,9 +1,10 @@
 """A store on a file system that does not tell what others change in it: a FUSE mount, whose files
 are changed behind the kernel's back as another host would."""
 
+import subprocess
 from pathlib import Path
 
-from tests.faults.conftest import Folder, wait_for
+from tests.faults.conftest import Folder, faulty_folder, wait_for
 from tests.processes import get, get_json, hub, running
 
 
@@ -28,6 +29,28 @@ def test_a_store_on_a_fuse_mount_is_rescanned_and_the_hub_says_so(
         (source / "data" / "a").unlink()
         wait_for(lambda: listed(a_hub.data, "data") == ["new"], 15, "a deletion")
         wait_for(lambda: get(a_hub.data + "/other")[0] == 200, 15, "a new bucket")
+
+
+def test_a_bucket_whose_file_system_goes_away_loses_no_object(tmp_path: Path) -> None:
+    with (
+        faulty_folder(tmp_path / "store") as folder,
+        running(*hub(tmp_path / "store", tmp_path / "state", "--rescan", "1")) as a_hub,
+    ):
+        for key in ("a", "not read"):
+            (folder.path / key).write_bytes(b"one")
+        bucket = a_hub.ready().data + "/" + folder.path.name
+        wait_for(lambda: get(bucket + "/a")[1] == b"one", 15, "the object")
+        subprocess.run(["fusermount3", "-u", "-z", str(folder.path)], check=True, timeout=30)
+        wait_for(lambda: "is not mounted" in str(reasons(a_hub.admin)), 30, "why it is not read")
+        assert get(bucket + "/not%20read")[0] == 503
+        assert listed(a_hub.data, folder.path.name) == ["a", "not read"]
+        assert get_json(a_hub.admin + "/readyz")[0] == 200
+        folder.path.rmdir()  # taken away on purpose
+        wait_for(lambda: get(bucket + "/not%20read")[0] == 404, 30, "the end of the bucket")
+
+
+def reasons(admin: str) -> list[str]:
+    return list(get_json(admin + "/readyz")[1]["reasons"])
 
 
 def watch(admin: str) -> str:

@@ -30,7 +30,7 @@ from hubspoke.hub.service import HubService
 from hubspoke.hub.tuning import HubTuning
 from tests.hub_bench import until
 
-TUNING = HubTuning(reconcile_rest_s=0.05)
+TUNING = HubTuning(reconcile_rest_s=0.05, reconcile_retry_s=0.2)
 
 
 class Bench:
@@ -422,7 +422,16 @@ async def test_a_store_folder_that_goes_away_is_no_deletion(bench: Bench, tmp_pa
     await until(lambda: bench.hub.progress.state == "reconciling", "an attempt")
     with pytest.raises(StoreUnavailable):
         await bench.hub.settle(ObjectName("bkt", "a"))
+    with pytest.raises(StoreUnavailable, match="not the one it was"):
+        await bench.content("a")  # and not: no such key
+    await until(lambda: "not the one it was" in str(bench.hub.limits()), "it says so")
     assert bench.names() == ["a"] and bench.namespace.buckets() == ["bkt"]
+    bench.root.rmdir()
+    (tmp_path / "elsewhere").rename(bench.root)
+    await until(lambda: not bench.hub.limits(), "a comparison with what is back")
+    assert await bench.content("a") == b"x"
+    (bench.root / "bkt" / "b").write_bytes(b"y")
+    await bench.sees("a", "b")
 
 
 async def test_a_hub_does_not_start_on_a_store_that_shows_nothing_of_its_log(
