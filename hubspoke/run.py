@@ -49,23 +49,20 @@ from hubspoke.adapters.interpreter import keep_all_that_is_there, serve_first
 from hubspoke.adapters.lmdb_namespace import LmdbNamespace
 from hubspoke.adapters.malloc import keep_freed_memory
 from hubspoke.config import HubConfig, SpokeConfig
-from hubspoke.core.ledger import Ledger
 from hubspoke.core.policy import PartitionPolicy
 from hubspoke.core.ranking import RuleRanker
 from hubspoke.errors import ConfigError
 from hubspoke.frontends.admin import hub_admin_app, spoke_admin_app
+from hubspoke.frontends.admin_views import HubFront, Phase, SpokeFront
 from hubspoke.frontends.hub_protocol import HubProtocolApp
 from hubspoke.frontends.s3 import S3App
 from hubspoke.frontends.server import HttpServer, address, bind
 from hubspoke.hub.service import HubService
 from hubspoke.hub.tuning import HubTuning
 from hubspoke.ports import ObjectStore
-from hubspoke.report.facts import HubFacts, SpokeFacts
-from hubspoke.spoke.recording import Recorders
 from hubspoke.spoke.renewal import FollowerTuning
 from hubspoke.spoke.service import SpokeService
 from hubspoke.spoke.tuning import SpokeTuning
-from hubspoke.spoke.warm import WarmJobs
 from hubspoke.values import Rescan, S3Location
 
 log = logging.getLogger(__name__)
@@ -83,69 +80,6 @@ class Service(Protocol):
     async def start(self) -> None: ...
     async def close(self) -> None: ...
     def ready(self) -> list[str]: ...
-
-
-class Phase:
-    """Where the process is in its life, as the first reason of /readyz."""
-
-    def __init__(self) -> None:
-        self.reason: str | None = "starting"
-
-    def reasons(self, service: Service) -> list[str]:
-        """Why not ready; what the service says while it starts is more than "starting"."""
-        of_service = service.ready()
-        if self.reason is None or (self.reason == "starting" and of_service):
-            return of_service
-        return [self.reason, *of_service]
-
-
-class _SpokeFront:
-    """The service as its admin port sees it: ready only while the data port serves."""
-
-    def __init__(self, service: SpokeService, phase: Phase) -> None:
-        self._service = service
-        self._phase = phase
-
-    @property
-    def ledger(self) -> Ledger:
-        return self._service.ledger
-
-    async def facts(self) -> SpokeFacts:
-        return await self._service.facts()
-
-    def streams(self) -> list[dict[str, Any]]:
-        return self._service.streams()
-
-    def reset_stats(self) -> None:
-        self._service.reset_stats()
-
-    @property
-    def warm(self) -> WarmJobs:
-        return self._service.warm
-
-    @property
-    def recorders(self) -> Recorders:
-        return self._service.recorders
-
-    def ready(self) -> list[str]:
-        return self._phase.reasons(self._service)
-
-
-class _HubFront:
-    """The same for a hub."""
-
-    def __init__(self, service: HubService, phase: Phase) -> None:
-        self._service = service
-        self._phase = phase
-
-    def facts(self) -> HubFacts:
-        return self._service.facts()
-
-    def limits(self) -> list[str]:
-        return self._service.limits()
-
-    def ready(self) -> list[str]:
-        return self._phase.reasons(self._service)
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,7 +298,7 @@ async def _hub_process(config: HubConfig, state: Path) -> Process:
     return Process(
         service=service,
         data_app=S3App(service, service, inner={wire.PREFIX: protocol}),
-        admin_app=hub_admin_app(_HubFront(service, phase)),
+        admin_app=hub_admin_app(HubFront(service, phase)),
         phase=phase,
         drain=service.end_feeds,
     )
@@ -398,6 +332,6 @@ async def _spoke_process(config: SpokeConfig, state: Path) -> Process:
     return Process(
         service=service,
         data_app=S3App(service, None, direct=service),
-        admin_app=spoke_admin_app(_SpokeFront(service, phase), clock, config.price),
+        admin_app=spoke_admin_app(SpokeFront(service, phase), clock, config.price),
         phase=phase,
     )
