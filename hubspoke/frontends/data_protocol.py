@@ -16,6 +16,7 @@ line in the log; draining waits for requests that are still coming in only while
 """
 
 import asyncio
+import errno
 import logging
 import os
 import socket
@@ -38,6 +39,7 @@ EXTENSION = "http.response.zerocopysend"
 PARTS = "http.response.parts"
 # Of one request, with its trailers. A key is 1 KiB at most, S3 metadata 2 KiB.
 HEAD_BYTES_MAX = 64 << 10
+_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 # When the port drains, a request whose body stands still for so long is not waited for.
 DRAIN_STALL_S = 0.5
 
@@ -227,9 +229,8 @@ class DataProtocol(HttpToolsProtocol):
             # A pipelined request behind an answer that is still in the buffer.
             self.loop.create_task(self._send_later(answer.head, body, cycle))
             return
-        sock = self._socket()
         try:
-            sent = sock.send(answer.head, socket.MSG_MORE)
+            sent = self._socket().send(answer.head, socket.MSG_MORE)
         except BlockingIOError:
             sent = 0
         except OSError:
@@ -250,9 +251,11 @@ class DataProtocol(HttpToolsProtocol):
             sent = self._socket().send(data)
         except BlockingIOError:
             sent = 0
-        except OSError:
-            self.transport.abort()
-            return
+        except OSError as e:
+            if e.errno not in _NO_DESCRIPTOR:
+                self.transport.abort()
+                return
+            sent = 0  # the transport needs none
         if sent < len(data):
             self.transport.write(data[sent:])
 
@@ -303,7 +306,14 @@ class DataProtocol(HttpToolsProtocol):
             self._sending = None
             done(error)
 
-        self._sending = Sending(self.loop, self._socket(), span, ended)
+        try:
+            sock = self._socket()
+        except OSError as e:
+            log.warning("no descriptor to send from the cache with, connection cut error=%s", e)
+            span.release()
+            done(e)
+            return
+        self._sending = Sending(self.loop, sock, span, ended)
         self._sending.start()
 
     async def _send_span(self, cycle: RequestResponseCycle, message: dict[str, Any]) -> None:

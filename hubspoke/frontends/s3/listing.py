@@ -92,6 +92,8 @@ async def collect(
 
 
 class Listings:
+    """The operations on buckets that only read."""
+
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
 

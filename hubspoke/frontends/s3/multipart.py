@@ -29,6 +29,8 @@ _COPY_BYTES = 8 << 20  # read at a time while a part is copied
 
 
 class Multiparts:
+    """The operations of multipart uploads."""
+
     def __init__(
         self,
         reader: Reader,

@@ -70,6 +70,8 @@ def object_checksum_headers(headers: Mapping[str, str]) -> HeaderList:
 
 
 class ObjectReads:
+    """GetObject and HeadObject of any reader."""
+
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._kept: dict[ObjectName, tuple[ObjectEntry, HeaderList]] = {}

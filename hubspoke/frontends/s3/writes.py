@@ -108,6 +108,8 @@ async def resolve_copy_source(request: Request, reader: Reader) -> Resolved:
 
 
 class Writes:
+    """The operations that change buckets and objects in one request."""
+
     def __init__(
         self, reader: Reader, writer: Writer, slow: SlowAnswers, tuning: S3DoorTuning
     ) -> None:
