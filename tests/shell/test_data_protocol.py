@@ -156,6 +156,25 @@ async def test_a_client_that_leaves_in_mid_body_releases_its_span(tmp_path: Path
         assert app.lent == 5
 
 
+async def test_pipelined_requests_have_a_bound(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (_, host, port):
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(request("/task/7/100") * data_protocol.PIPELINED_MAX)
+        for _ in range(data_protocol.PIPELINED_MAX):
+            assert await answer(reader) == BODY[7:107]
+        writer.write(request(f"/task/0/{20 * MIB}"))  # more than the socket's buffers take
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(request("/task/7/100") * (data_protocol.PIPELINED_MAX + 1))
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
+            async with asyncio.timeout(20):
+                await reader.readexactly(20 * MIB)
+        writer.close()
+        again, writer = await asyncio.open_connection(host, port)
+        writer.write(request("/task/7/100"))
+        assert await answer(again) == BODY[7:107]
+        writer.close()
+
+
 async def test_a_client_that_leaves_is_told_to_the_answer_under_way_not_to_the_last_asked() -> None:
     left = asyncio.Event()
 
