@@ -246,9 +246,9 @@ class DataProtocol(HttpToolsProtocol):
             sent = self._socket().send(answer.head, socket.MSG_MORE)
         except BlockingIOError:
             sent = 0
-        except OSError:
+        except OSError as e:
             body.release()
-            self.transport.abort()
+            self._cut(e)
             return
         if sent < len(answer.head):
             self.loop.create_task(self._send_later(answer.head[sent:], body, cycle))
@@ -300,6 +300,11 @@ class DataProtocol(HttpToolsProtocol):
             self._duplicate.setblocking(False)
         return self._duplicate
 
+    def _cut(self, error: OSError) -> None:
+        if error.errno in _NO_DESCRIPTOR:
+            log.warning("no descriptor to send from the cache with, connection cut: %s", error)
+        self.transport.abort()
+
     async def _flushed(self) -> None:
         """Until the transport's own buffer is empty."""
         if not self.transport.get_write_buffer_size():
@@ -322,8 +327,8 @@ class DataProtocol(HttpToolsProtocol):
         try:
             sock = self._socket()
         except OSError as e:
-            log.warning("no descriptor to send from the cache with, connection cut error=%s", e)
             span.release()
+            self._cut(e)
             done(e)
             return
         self._sending = Sending(self.loop, sock, span, ended)
