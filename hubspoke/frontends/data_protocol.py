@@ -40,8 +40,7 @@ PARTS = "http.response.parts"
 # Of one request, with its trailers. A key is 1 KiB at most, S3 metadata 2 KiB.
 HEAD_BYTES_MAX = 64 << 10
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
-# Asked for while an answer is under way: 1 MB. No S3 client pipelines at all; without a bound one
-# connection that does not read its answers took 440 MB.
+# While an answer is under way: 1 MB. Without it a client that does not read took 440 MB.
 PIPELINED_MAX = 256
 # When the port drains, a request whose body stands still for so long is not waited for.
 DRAIN_STALL_S = 0.5
@@ -169,12 +168,6 @@ class DataProtocol(HttpToolsProtocol):
         self.cycle = _Direct()  # type: ignore[assignment]  # the parts of a cycle that are looked at
         self.transport.close()
 
-    def _cut(self) -> None:
-        log.info("more than %d pipelined requests client=%s", PIPELINED_MAX, self._client_name)
-        self._refused = True
-        self.pipeline.clear()
-        self.transport.abort()
-
     def shutdown(self) -> None:
         """The port drains: a running answer may end, a request may come in while it comes."""
         super().shutdown()
@@ -200,7 +193,11 @@ class DataProtocol(HttpToolsProtocol):
         if self._head_may_be_long and self._head_too_long():
             return self._refuse()
         if len(self.pipeline) >= PIPELINED_MAX:
-            return self._cut()
+            log.info("more than %d pipelined requests client=%s", PIPELINED_MAX, self._client_name)
+            self._refused = True
+            self.pipeline.clear()
+            self.transport.abort()
+            return None
         if self._direct is not None and self._idle() and self._plain():
             method = self.parser.get_method()
             answer = self._direct.answer_now(method, self.url, self.headers, self._client_name)
@@ -211,11 +208,10 @@ class DataProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def _plain(self) -> bool:
-        parser = self.parser
         return bool(
-            parser.get_method() in (b"GET", b"HEAD")
-            and parser.get_http_version() == "1.1"
-            and parser.should_keep_alive()
+            self.parser.get_method() in (b"GET", b"HEAD")
+            and self.parser.get_http_version() == "1.1"
+            and self.parser.should_keep_alive()
             and not self.expect_100_continue
         )
 
@@ -401,8 +397,7 @@ class DataProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
         running = self._running
         if running is not None and not running.response_complete:
-            # Others may have been pipelined behind it; without this it is answered to the end.
-            running.disconnected = True
+            running.disconnected = True  # also when others are pipelined behind it
             running.message_event.set()
         if self._duplicate is not None:
             self._duplicate.close()
