@@ -27,7 +27,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from hubspoke.errors import HubSpokeError
 from hubspoke.frontends import sending
-from hubspoke.frontends.direct_answers import Again, DirectAnswer, DirectAnswers
+from hubspoke.frontends.direct_answers import Again, DirectAnswer, DirectAnswers, DirectCycle
 from hubspoke.frontends.sending import Sending
 from hubspoke.ports import FileSpan
 
@@ -44,18 +44,6 @@ _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 PIPELINED_MAX = 256
 # When the port drains, a request whose body stands still for so long is not waited for.
 DRAIN_STALL_S = 0.5
-
-
-class _Direct:
-    """What uvicorn's protocol looks at in a cycle, for an answer without one."""
-
-    def __init__(self) -> None:
-        self.response_complete = True
-        self.disconnected = False
-        self.keep_alive = True
-        self.more_body = False
-        self.body = bytearray()
-        self.message_event = asyncio.Event()
 
 
 class DataProtocol(HttpToolsProtocol):
@@ -165,7 +153,7 @@ class DataProtocol(HttpToolsProtocol):
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         # What the parser still has in hand belongs to nothing.
-        self.cycle = _Direct()  # type: ignore[assignment]  # the parts of a cycle that are looked at
+        self.cycle = DirectCycle()  # type: ignore[assignment]  # the parts of a cycle that are looked at
         self.transport.close()
 
     def shutdown(self) -> None:
@@ -226,7 +214,7 @@ class DataProtocol(HttpToolsProtocol):
             self._answer(answer)
 
     def _answer(self, answer: DirectAnswer) -> None:
-        cycle = _Direct()
+        cycle = DirectCycle()
         self.cycle = cycle  # type: ignore[assignment]  # the parts of a cycle that are looked at
         body = answer.body
         if isinstance(body, bytes):
@@ -268,7 +256,7 @@ class DataProtocol(HttpToolsProtocol):
         if sent < len(data):
             self.transport.write(data[sent:])
 
-    async def _send_later(self, head: bytes, span: FileSpan, cycle: _Direct) -> None:
+    async def _send_later(self, head: bytes, span: FileSpan, cycle: DirectCycle) -> None:
         self.transport.write(head)
         try:
             await self._flushed()
@@ -280,7 +268,7 @@ class DataProtocol(HttpToolsProtocol):
             return
         self._begin(span, lambda error: self._direct_done(cycle, error))
 
-    def _direct_done(self, cycle: _Direct, error: OSError | None) -> None:
+    def _direct_done(self, cycle: DirectCycle, error: OSError | None) -> None:
         cycle.response_complete = True
         if error is not None or not cycle.keep_alive:
             self.transport.abort() if error is not None else self.transport.close()

@@ -4,6 +4,7 @@ Decides which requests need no parser: those that are, but for the digits of the
 byte one that the parser took as a whole and that was answered directly.
 """
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -35,6 +36,18 @@ Again = Callable[[int, int, str], DirectAnswer | None]
 # (GET or HEAD, url, headers with lower-case names, client as "host:port") -> the answer, or None to
 # go the usual way.
 AnswerNow = Callable[[bytes, bytes, Headers, str], DirectAnswer | None]
+
+
+class DirectCycle:
+    """What uvicorn's protocol looks at in a cycle, for an answer without one."""
+
+    def __init__(self) -> None:
+        self.response_complete = True
+        self.disconnected = False
+        self.keep_alive = True
+        self.more_body = False
+        self.body = bytearray()
+        self.message_event = asyncio.Event()
 
 
 class DirectAnswers:
