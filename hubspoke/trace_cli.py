@@ -40,8 +40,8 @@ def record(
 ) -> None:
     """Record what a spoke's readers read, until Ctrl-C or a bound.
 
-    Slows no read: a recorder that does not keep up loses reads, and says how many. After a kill
-    the file is good up to its last chunk: 65,536 reads or 5 seconds.
+    No read waits for it: a recorder that does not keep up loses reads, and says how many. After a
+    kill the file is good up to its last chunk: 65,536 reads or 5 seconds.
     """
     from dataclasses import asdict
 

@@ -72,10 +72,14 @@ class FactsCollector:
             "started": rfc3339(s.clock.unix_ns()),
             "capacity_bytes": s.core.cache.capacity,
             "cached_bytes": s.core.cache.used,
-            "rtt_s": s.follower.rtt_s(),
-            "bandwidth_bytes_per_second": s.core.path.rate(s.clock.now()),
             "prefetch": s.tuning.prefetch,
+            **self.of_path(),
         }
+
+    def of_path(self) -> dict[str, object]:
+        """Round trip and bytes a second, None as long as nothing was measured."""
+        s = self._service
+        return {"rtt_s": s.follower.rtt_s(), "rate": s.core.path.rate(s.clock.now())}
 
     def _wan(self) -> WanFacts:
         s = self._service

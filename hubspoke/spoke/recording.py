@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hubspoke.core.accesses import Accesses
+from hubspoke.core.cached_object import CachedObject
 from hubspoke.core.ids import ObjectName
 from hubspoke.core.streams import Access
 from hubspoke.errors import Overloaded
@@ -101,13 +102,14 @@ class Recording:
         self._code([a for a in found if a.at >= self._start])
         return self._sink.take()
 
-    def progress(self, now: float) -> bytes:
-        """A frame that tells how far the trace is, and what it lacks."""
-        self._writer.facts(self._facts(now))
+    def progress(self, now: float, facts: dict[str, object]) -> bytes:
+        """A frame that tells how far the trace is, what it lacks, and `facts`."""
+        self._writer.facts(facts | self._facts(now))
         return self._sink.take()
 
-    def end(self, now: float) -> bytes:
-        self._writer.end({**self._facts(now), "ended": "the spoke stopped"})
+    def end(self, now: float, facts: dict[str, object]) -> bytes:
+        """The last frame."""
+        self._writer.end({**facts, **self._facts(now), "ended": "the spoke stopped"})
         return self._sink.take()
 
     def _facts(self, now: float) -> dict[str, object]:
@@ -115,7 +117,7 @@ class Recording:
 
     def _code(self, found: list[Access]) -> None:
         new: list[tuple[int, int, str]] = []
-        numbers = [self._number(a, new) for a in found]
+        numbers = self._numbered(found, new)
         if None in numbers:
             found = [a for a, n in zip(found, numbers, strict=True) if n is not None]
             self.dropped += len(numbers) - len(found)
@@ -123,23 +125,35 @@ class Recording:
         self._writer.objects(new)
         if not found:
             return
-        seconds = np.array([a.at for a in found]) - self._start
+        _, offsets, lengths, clients, at, states, *_ = zip(*found, strict=True)
+        seconds = np.array(at) - self._start
         ticks = np.maximum.accumulate(np.maximum((seconds * TICKS).astype(np.int64), self._last))
         self._last = int(ticks[-1])
         reads = Reads(
             ticks,
             np.array(numbers, np.int32),
-            np.array([a.offset for a in found], np.int64),
-            np.array([a.length for a in found], np.int64),
-            np.array([self._client(a.client) for a in found], np.int32),
-            np.array([CODES[a.state] for a in found], np.uint8),
+            np.array(offsets, np.int64),
+            np.array(lengths, np.int64),
+            np.array([self._client(client) for client in clients], np.int32),
+            np.array([CODES[state] for state in states], np.uint8),
         )
         self._writer.reads(reads)
 
-    def _number(self, a: Access, new: list[tuple[int, int, str]]) -> int | None:
-        """new: gets what the recorder has to be told first. A version that is larger makes its
-        object so in the trace; one that is smaller does not, as reads of the other are there."""
-        name, size = a.obj.name, a.obj.size
+    def _numbered(self, found: list[Access], new: list[tuple[int, int, str]]) -> list[int | None]:
+        """new: gets what the recorder has to be told first."""
+        numbers: list[int | None] = []
+        last, number = None, None
+        for a in found:  # mostly of the object before
+            if a.obj is not last:
+                last = a.obj
+                number = self._number(last, new)
+            numbers.append(number)
+        return numbers
+
+    def _number(self, obj: CachedObject, new: list[tuple[int, int, str]]) -> int | None:
+        """A version that is larger makes its object so in the trace; one that is smaller does
+        not, as reads of the other are there."""
+        name, size = obj.name, obj.size
         number = self._numbers.get(name)
         if number is None:
             if len(self._numbers) >= self._tuning.objects_max:
@@ -169,12 +183,14 @@ class Recorders:
         self,
         accesses: Accesses,
         facts: Callable[[], dict[str, object]],
+        progress: Callable[[], dict[str, object]],
         clock: Clock,
         tuning: RecordingTuning,
     ) -> None:
-        """facts: what is known of the spoke now."""
+        """facts: what is known of the spoke now. progress: those that get known as it works."""
         self._accesses = accesses
         self._facts = facts
+        self._progress = progress
         self._clock = clock
         self._tuning = tuning
         self._under_way = 0
@@ -204,9 +220,9 @@ class Recorders:
                     await asyncio.sleep(0)
                 now = self._clock.now()
                 if closed:
-                    yield recording.end(now)
+                    yield recording.end(now, self._progress())
                     return
-                yield recording.progress(now)
+                yield recording.progress(now, self._progress())
                 await self._pause()
         finally:
             self._under_way -= 1

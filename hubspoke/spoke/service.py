@@ -128,7 +128,7 @@ class SpokeService:
         )
         self.warm = WarmJobs(self.core, self.filler, namespace, self.follower, clock, tuning.warm)
         self.recorders = Recorders(
-            self.core.accesses, self._facts.of_trace, clock, tuning.recording
+            self.core.accesses, self._facts.of_trace, self._facts.of_path, clock, tuning.recording
         )
         self._resolved: dict[ObjectName, Resolved] = {}  # of the replica at _resolved_at
         self._resolved_at = namespace.sequence

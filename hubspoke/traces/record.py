@@ -217,7 +217,7 @@ class Recorder:
         if self._seconds is not None:
             length = min(length, self._seconds)
         file.flush(contents.names, contents.sizes, time.monotonic())
-        size = file.end({"seconds": length, "dropped_reads": lost, "ended": ended})
+        size = file.end({**facts, "seconds": length, "dropped_reads": lost, "ended": ended})
         return Recorded(file.reads, lost, length, size, ended)
 
 

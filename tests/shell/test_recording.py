@@ -43,7 +43,7 @@ def slices(recording: Recording) -> bytes:
     data = b""
     while (piece := recording.slice()) is not None:
         data += piece
-    return data + recording.progress(60.0)
+    return data + recording.progress(60.0, {"rate": 1e9})
 
 
 def test_reads_come_as_they_were_and_none_from_before() -> None:
@@ -61,7 +61,9 @@ def test_reads_come_as_they_were_and_none_from_before() -> None:
     assert whole.states.tolist() == [i % 3 for i in range(25)] + [0]
     assert whole.objects.tolist() == [0] * 25 + [1]
     assert (reader.contents.names, reader.contents.sizes) == (["b/k", "b/l"], [1 << 20, 7])
-    assert reader.contents.facts == {"a": 1, "seconds": 10.0, "dropped_reads": 0}
+    assert reader.contents.facts == {
+        "a": 1, "seconds": 10.0, "dropped_reads": 0, "rate": 1e9,
+    }  # fmt: skip
 
 
 def test_a_recorder_that_is_behind_loses_whole_lists_and_is_told() -> None:
@@ -112,7 +114,7 @@ def test_objects_beyond_the_bound_are_dropped_and_counted() -> None:
 
 def recorders() -> tuple[Accesses, Recorders]:
     accesses = Accesses(Ledger(0.0, 0), lambda hits: None)
-    return accesses, Recorders(accesses, lambda: {"a": 1}, Clock(), TUNING)
+    return accesses, Recorders(accesses, lambda: {"a": 1}, lambda: {"rtt_s": 0.06}, Clock(), TUNING)
 
 
 async def rest(pieces: AsyncGenerator[bytes, None]) -> bytes:
@@ -130,6 +132,7 @@ async def test_what_was_read_before_the_spoke_closes_is_in_the_trace() -> None:
     assert reader.contents.complete
     assert Reads.joined(found).offsets.tolist() == [3]
     assert reader.contents.facts is not None
+    assert reader.contents.facts["rtt_s"] == 0.06
     assert reader.contents.facts["ended"] == "the spoke stopped"
 
 

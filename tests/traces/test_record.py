@@ -33,7 +33,7 @@ class Spoke:
         return self
 
     def look(self, seconds: float, dropped: int = 0) -> "Spoke":
-        self.writer.facts({"seconds": seconds, "dropped_reads": dropped})
+        self.writer.facts({"seconds": seconds, "dropped_reads": dropped, "rate": 7.5})
         return self.cut()
 
     def cut(self) -> "Spoke":
@@ -76,8 +76,8 @@ def test_a_recording_that_its_spoke_ends(out: Path) -> None:
     trace = read_trace(out)
     assert size and trace.offsets.tolist() == [4096 * i for i in range(15)]
     assert trace.facts == {
-        "region": "eu", "seconds": 0.75, "dropped_reads": 4, "ended": "the spoke stopped",
-        "complete": True,
+        "region": "eu", "rate": 7.5, "seconds": 0.75, "dropped_reads": 4,
+        "ended": "the spoke stopped", "complete": True,
     }  # fmt: skip
 
 
