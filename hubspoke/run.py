@@ -24,6 +24,7 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -32,17 +33,17 @@ import uvloop
 from hubspoke import wire
 from hubspoke.adapters.block_store import FileBlockStore
 from hubspoke.adapters.clock import BootClock
-from hubspoke.adapters.disk_health import Drive
+from hubspoke.adapters.drive import Drive
 from hubspoke.adapters.folder_store import FolderStore
 from hubspoke.adapters.folder_watch import FolderWatch
 from hubspoke.adapters.folders import (
-    FolderLock,
-    capacity,
-    lock_all,
+    FolderLocks,
+    cache_size,
+    hold_cache,
+    hold_caches,
     notice_other_hub,
     outside,
     outside_of_any_store,
-    room,
 )
 from hubspoke.adapters.hub_link import AiohttpHubLink
 from hubspoke.adapters.interpreter import keep_all_that_is_there, serve_first
@@ -126,7 +127,7 @@ def run_hub(config: HubConfig) -> None:
     state = config.state or default_hub_state(config)
     if isinstance(config.store, Path):
         outside(state, config.store, "--state")
-    _run(config, state, [(state, "--state")], lambda: _hub_process(config, state))
+    _run(config, state, FolderLocks(), lambda: _hub_process(config, state))
 
 
 def run_spoke(config: SpokeConfig) -> None:
@@ -135,10 +136,10 @@ def run_spoke(config: SpokeConfig) -> None:
     Raises ConfigError, FolderInUse, FormatError when it cannot start.
     """
     state = config.state or config.cache[0]
-    folders = [*((folder, "--cache") for folder in config.cache), (state, "--state")]
-    for folder, flag in folders:
-        outside_of_any_store(folder, flag)
-    _run(config, state, folders, lambda: _spoke_process(config, state))
+    locks = FolderLocks()
+    hold_caches(config.cache, locks)
+    outside_of_any_store(state, "--state")
+    _run(config, state, locks, lambda: _spoke_process(config, state, locks))
 
 
 def default_hub_state(config: HubConfig) -> Path:
@@ -157,7 +158,7 @@ def default_hub_state(config: HubConfig) -> Path:
 def _run(
     config: HubConfig | SpokeConfig,
     state: Path,
-    folders: list[tuple[Path, str]],
+    locks: FolderLocks,
     build: Callable[[], Awaitable[Process]],
 ) -> None:
     set_up_logging(config.log_level)
@@ -170,9 +171,8 @@ def _run(
                 "%s %s is open to everybody who reaches it: no credentials, no TLS", flag, endpoint
             )
     ports = _bind(config)
-    locks: list[FolderLock] = []
     try:
-        locks = lock_all(folders)
+        locks.take(state, "--state")
         endpoints = state / ENDPOINTS
         _write_whole(endpoints, json.dumps(ports.document()) + "\n")
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -181,8 +181,7 @@ def _run(
             endpoints.unlink()
     finally:
         ports.close()
-        for lock in locks:
-            lock.release()
+        locks.release()
 
 
 def _raise_descriptor_limit() -> None:
@@ -314,10 +313,11 @@ def _store(config: HubConfig) -> ObjectStore:
     return FolderStore(config.store, config.bucket)
 
 
-async def _spoke_process(config: SpokeConfig, state: Path) -> Process:
+async def _spoke_process(config: SpokeConfig, state: Path, locks: FolderLocks) -> Process:
+    size = partial(cache_size, config.cache_size)
     clock = BootClock()
     tuning = SpokeTuning(
-        capacity=capacity(config.cache_size, room(config.cache)),
+        capacity=size(config.cache),
         spoke_id=spoke_id(state),
         prefetch=config.prefetch,
         region=config.region,
@@ -326,8 +326,11 @@ async def _spoke_process(config: SpokeConfig, state: Path) -> Process:
     )
     link = AiohttpHubLink(config.hub, tuning.spoke_id, tuning.pacing.lanes)
     namespace = LmdbNamespace.open(state / "namespace", keep_log=False)
-    blocks = [Drive(FileBlockStore([folder]), folder) for folder in config.cache]
-    service = SpokeService(link, namespace, blocks, clock, RuleRanker(), tuning)
+    blocks = [
+        Drive(FileBlockStore([folder]), folder, claim=partial(hold_cache, folder, locks))
+        for folder in config.cache
+    ]
+    service = SpokeService(link, namespace, blocks, clock, RuleRanker(), tuning, capacity_of=size)
     phase = Phase()
     return Process(
         service=service,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hubspoke.adapters import cache_index
 from hubspoke.adapters.open_files import OpenFiles
-from hubspoke.core.ids import ObjectName, Version
+from hubspoke.core.ids import PAGE_BYTES, ObjectName, Version, page_span
 from hubspoke.errors import ConfigError, FormatError
 from hubspoke.ports import FileSpan, IndexedObject
 
@@ -55,15 +55,15 @@ class CacheFolder:
         try:
             self._data.mkdir(parents=True, exist_ok=True)
             objects = self._load_index()
+            keep = {str(n) for n in objects}
+            for name in os.listdir(self._data):
+                if name not in keep:
+                    os.unlink(self._data / name)  # data without an index entry says nothing
             self._index_fd = os.open(self._index_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         except OSError as e:
             raise ConfigError(
                 f"--cache {self.root}: {e.strerror}; a writable folder on a local disk is needed"
             ) from e
-        keep = {str(n) for n in objects}
-        for name in os.listdir(self._data):
-            if name not in keep:
-                os.unlink(self._data / name)  # data without an index entry says nothing
         return objects
 
     def _load_index(self) -> dict[int, IndexedObject]:
@@ -154,10 +154,16 @@ class CacheFolder:
             while view:
                 n = os.pwrite(fd, view, at)
                 view, at = view[n:], at + n
+            self.at("write:data")
+            self._append(cache_index.frame_record(number, offset, len(data), digest))
+        except OSError:
+            # In no index, so in no book: what is there already goes again, if the disk lets it.
+            first, last = page_span(offset, len(data))
+            with contextlib.suppress(OSError):
+                _punch(fd, first * PAGE_BYTES, (last - first) * PAGE_BYTES)
+            raise
         finally:
             self._files.release(number)
-        self.at("write:data")
-        self._append(cache_index.frame_record(number, offset, len(data), digest))
         self.at("write:done")
         with self._lock:
             self.written_bytes += len(data)
@@ -250,9 +256,7 @@ class CacheFolder:
         self.at("punch:record")
         fd = self._files.acquire(number)
         try:
-            if _libc.fallocate(fd, _PUNCH_HOLE | _KEEP_SIZE, offset, length):
-                e = ctypes.get_errno()
-                raise OSError(e, os.strerror(e))
+            _punch(fd, offset, length)
         finally:
             self._files.release(number)
         self.at("punch:done")
@@ -286,6 +290,12 @@ class CacheFolder:
             if self._index_fd >= 0:
                 os.close(self._index_fd)
                 self._index_fd = -1
+
+
+def _punch(fd: int, offset: int, length: int) -> None:
+    if _libc.fallocate(fd, _PUNCH_HOLE | _KEEP_SIZE, offset, length):
+        e = ctypes.get_errno()
+        raise OSError(e, os.strerror(e))
 
 
 def _data_runs(path: Path) -> Iterator[tuple[int, int]]:

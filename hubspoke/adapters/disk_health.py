@@ -7,17 +7,17 @@ a call of a disk run on the loop, except those that the page cache answers.
 
 import asyncio
 import logging
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TypeVar
 
 from hubspoke import wire
 from hubspoke.adapters.disk_threads import DiskThreads
+from hubspoke.adapters.drive import Drive, probe_folder
 from hubspoke.core.cache import CachedObject, StoredFrame
 from hubspoke.core.health import Call, DiskState, FolderHealth, HealthConfig
-from hubspoke.ports import BlockStore, Clock, FileSpan
+from hubspoke.errors import ConfigError
+from hubspoke.ports import Clock, FileSpan, IndexedObject
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -27,8 +27,8 @@ READ_THREADS = 4  # NVMe reads 256 KiB in 0.1 ms: four keep it busy, and a hung 
 # commits its journal holds a write up for 50 ms and more, in which 30 MB arrive at 600 MB/s.
 WRITES_PENDING_MAX = 128
 READS_PENDING_MAX = 256
-PROBE_BYTES = 64 << 10
 PROBE_DEADLINE_S = 1.0  # with an fsync, which waits for others' writes too
+OPEN_S = 30.0  # an index of a million frames is read in two
 CLOSE_S = 3.0  # what a disk gets to end its calls at the end
 
 
@@ -36,29 +36,17 @@ class DiskSlow(OSError):
     """The call was not made or not waited for: the folder is behind, slow or hung."""
 
 
-@dataclass(frozen=True, slots=True)
-class Drive:
-    """A block store for one folder. root: where it lies, None in memory. probe: writes and reads
-    something small there, raises OSError."""
-
-    store: BlockStore
-    root: Path | None = None
-    probe: Callable[[], None] | None = None
+async def _nobody(disk: "Disk", found: list[IndexedObject]) -> None:
+    """Nobody takes what a folder holds."""
 
 
-def probe_folder(root: Path) -> None:
-    """Write, flush and read back a small file. Raises OSError."""
-    path, data = root / "probe", os.urandom(PROBE_BYTES)
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        n = os.pwrite(fd, data, 0)
-        os.fsync(fd)
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        if n < len(data) or os.pread(fd, len(data), 0) != data:
-            raise OSError(f"{path}: what was written is not what is read")
-    finally:
-        os.close(fd)
-    os.unlink(path)
+@dataclass(slots=True)
+class FolderEvents:
+    """Whom folders tell. recovered: healthy again. opened: it could not be opened at start, and
+    now holds these objects; it is not in use yet."""
+
+    recovered: Callable[["Disk"], None] = lambda disk: None
+    opened: Callable[["Disk", list[IndexedObject]], Awaitable[None]] = _nobody
 
 
 @dataclass(slots=True)
@@ -94,13 +82,16 @@ class Disk:
         drive: Drive,
         clock: Clock,
         config: HealthConfig,
-        recovered: Callable[["Disk"], None] = lambda disk: None,
+        events: FolderEvents,
     ) -> None:
+        self.opened = False
         self.store = drive.store
         self.root = drive.root
         self.health = FolderHealth(config, clock.now())
         self._clock = clock
-        self._recovered = recovered
+        self._events = events
+        self._claim = drive.claim
+        self._opening: asyncio.Future[list[IndexedObject]] | None = None
         self._probe = drive.probe
         if self._probe is None and drive.root is not None:
             root = drive.root
@@ -134,9 +125,38 @@ class Disk:
         """Whether the object has a file here."""
         return number in self._created
 
-    def found(self, number: int) -> None:
-        """The object was in the index at start."""
-        self._created.add(number)
+    # -- opening ------------------------------------------------------------------------------
+
+    async def open(self) -> list[IndexedObject]:
+        """Take the folder into use; what it holds from before. Raises ConfigError, and DiskSlow
+        when it takes too long: asked again, that call is waited for."""
+        if self._opening is None:
+            self._opening = self._writer.submit(self._open)
+        done, _ = await asyncio.wait({self._opening}, timeout=OPEN_S)
+        if not done:
+            raise DiskSlow(f"{self.root}: not opened after {OPEN_S:g} s")
+        opening, self._opening = self._opening, None
+        found = opening.result()
+        self.opened = True
+        self._created.update(o.number for o in found)
+        return found
+
+    def _open(self) -> list[IndexedObject]:
+        self._claim()
+        return self.store.load()
+
+    def not_opened(self, error: Exception) -> None:
+        """The spoke starts without the folder, which is opened as soon as that is possible."""
+        self._told(self.health.not_opened(self._clock.now(), f"open: {error}"))
+
+    async def _opened(self) -> bool:
+        try:
+            found = await self.open()
+        except (OSError, ConfigError) as e:
+            self.health.last_error = f"open: {e}"
+            return False
+        await self._events.opened(self, found)
+        return True
 
     # -- calls --------------------------------------------------------------------------------
 
@@ -219,8 +239,11 @@ class Disk:
                 store.write(number, header.offset, data, header.digest)
                 writing.written += 1
 
-        def ended(_: asyncio.Future[None]) -> None:
+        def ended(future: asyncio.Future[None]) -> None:
             self._frames_pending -= len(frames)
+            if not future.cancelled() and isinstance(future.exception(), OSError):
+                header, data = frames[writing.written]
+                self.owe(number, header.offset, len(data))  # some of it may be there
 
         self._frames_pending += len(frames)
         writing.ended = self._timed(self._writer, Call.WRITE, work)
@@ -320,9 +343,11 @@ class Disk:
             if h.probed(self._clock.now(), good=good):
                 log.info("cache folder %s state=healthy", self.root)
                 self.drop_again()
-                self._recovered(self)
+                self._events.recovered(self)
 
     async def _probed(self) -> bool:
+        if not self.opened and not await self._opened():
+            return False
         if self._probe is None:
             return True
         if self._prober.pending:
@@ -333,6 +358,10 @@ class Disk:
         if error is not None:
             self.health.last_error = f"probe: {error}"
         return error is None
+
+    async def written(self) -> None:
+        """What was asked of the disk so far is done, or has failed."""
+        await self._writer.submit(lambda: None)
 
     async def close(self) -> None:
         """End what is under way; a call that hangs keeps its thread and its descriptors."""

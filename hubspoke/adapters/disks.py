@@ -5,12 +5,15 @@ healthy.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from hubspoke import wire
-from hubspoke.adapters.disk_health import Disk, DiskSlow, Drive, Writing
+from hubspoke.adapters.disk_health import Disk, DiskSlow, FolderEvents, Writing
+from hubspoke.adapters.drive import Drive
+from hubspoke.adapters.folders import refuse_mistakes
 from hubspoke.core.cache import CachedObject
 from hubspoke.core.health import HealthConfig
+from hubspoke.errors import ConfigError, FolderInUse
 from hubspoke.ports import Clock, IndexedObject
 
 
@@ -22,30 +25,45 @@ class Disks:
         drives: Sequence[Drive],
         clock: Clock,
         config: HealthConfig,
-        recovered: Callable[[Disk], None] = lambda disk: None,
     ) -> None:
-        """recovered: called with a folder that is healthy again."""
         assert drives
-        self.disks = [Disk(d, clock, config, self._disk_recovered) for d in drives]
-        self.recovered = recovered
+        self.events = FolderEvents()
+        self.disks = [Disk(d, clock, config, self.events) for d in drives]
         self._home: dict[int, Disk] = {}
-
-    def _disk_recovered(self, disk: Disk) -> None:
-        self.recovered(disk)
 
     async def load(self) -> list[IndexedObject]:
         """Open all folders. A number found twice keeps the first: one spoke gave the numbers, so
-        the second folder is another spoke's. Raises ConfigError."""
+        the second folder is another spoke's. A folder that cannot be opened is bypassed. Raises
+        ConfigError if none can and no disk is to blame, FolderInUse."""
         found: list[IndexedObject] = []
+        failed: list[tuple[Disk, Exception]] = []
         for disk in self.disks:
-            for o in await asyncio.to_thread(disk.store.load):
-                disk.found(o.number)
+            try:
+                objects = await disk.open()
+            except FolderInUse:
+                raise
+            except (OSError, ConfigError) as e:
+                failed.append((disk, e))
+                continue
+            for o in objects:
                 if o.number in self._home:
                     disk.drop(o.number)
                     continue
                 self._home[o.number] = disk
                 found.append(o)
+        refuse_mistakes([e for _, e in failed], len(self.disks))
+        for disk, error in failed:
+            disk.not_opened(error)
         return found
+
+    def settle(self, number: int, disk: Disk) -> None:
+        """The object was found in a folder that was opened later."""
+        assert number not in self._home, number
+        self._home[number] = disk
+
+    def numbers(self, disk: Disk) -> list[int]:
+        """Of the objects in a folder."""
+        return [number for number, home in self._home.items() if home is disk]
 
     def of(self, number: int) -> Disk | None:
         """The folder that has the object's file, or is about to."""
@@ -103,6 +121,14 @@ class Disks:
         for disk in self._home.values():
             counts[disk] += 1
         return list(counts.values())
+
+    async def written(self, timeout_s: float) -> None:
+        """What was asked of the folders so far is done, or time is up."""
+        waits = [asyncio.ensure_future(d.written()) for d in self.disks if d.health.readable]
+        if waits:
+            await asyncio.wait(waits, timeout=timeout_s)
+        for wait in waits:
+            wait.cancel()
 
     async def close(self) -> None:
         """End all folders' calls, at most CLOSE_S later."""

@@ -5,15 +5,17 @@ way; the file's text is only there to name the holder. A lock file is never remo
 processes could then hold two files of one name.
 """
 
+import errno
 import fcntl
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from hubspoke.adapters.folder_layout import OWN_FOLDER
+from hubspoke.core.ids import BLOCK_BYTES
 from hubspoke.errors import ConfigError, FolderInUse
 
 log = logging.getLogger(__name__)
@@ -56,19 +58,47 @@ class FolderLock:
         os.close(self._fd)
 
 
-def lock_all(folders: Iterable[tuple[Path, str]]) -> list[FolderLock]:
-    """Lock each folder once (state and first cache may be one); all or none."""
-    held: dict[str, FolderLock] = {}
-    try:
-        for folder, flag in folders:
-            real = os.path.realpath(folder)
-            if real not in held:
-                held[real] = FolderLock(folder, flag)
-    except BaseException:
-        for lock in held.values():
-            lock.release()
-        raise
-    return list(held.values())
+class FolderLocks:
+    """The folders that this process holds, each once (state and first cache may be one)."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, FolderLock] = {}
+
+    def take(self, folder: Path, flag: str) -> None:
+        """Hold the folder, if it is not held yet. As FolderLock."""
+        real = os.path.realpath(folder)
+        if real not in self._held:
+            self._held[real] = FolderLock(folder, flag)
+
+    def release(self) -> None:
+        """Let others have them all."""
+        while self._held:
+            self._held.popitem()[1].release()
+
+
+# What a wrong path or wrong permissions give. Everything else is a disk's own trouble.
+_MISTAKES = {
+    errno.ENOENT,
+    errno.EACCES,
+    errno.EPERM,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EEXIST,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+}
+
+
+def refuse_mistakes(errors: Sequence[Exception], folders: int) -> None:
+    """Raises the first error if none of so many cache folders can be used and no disk is to
+    blame. Else the spoke starts: with the others, or past a cache that may come back."""
+    if len(errors) < folders:
+        return
+    for e in errors:
+        cause = e if isinstance(e, OSError) else e.__cause__
+        if isinstance(cause, OSError) and cause.errno not in _MISTAKES:
+            return
+    raise errors[0]
 
 
 def notice_other_hub(store: Path) -> None:
@@ -103,8 +133,37 @@ def outside(folder: Path, store: Path, flag: str) -> None:
 def outside_of_any_store(folder: Path, flag: str) -> None:
     """The same where the store is not known: one that was written to has a folder of its own."""
     for parent in [Path(os.path.realpath(folder)), *Path(os.path.realpath(folder)).parents]:
-        if (parent / os.fsdecode(OWN_FOLDER)).is_dir():
-            outside(folder, parent, flag)
+        try:
+            if (parent / os.fsdecode(OWN_FOLDER)).is_dir():
+                outside(folder, parent, flag)
+        except OSError as e:
+            raise ConfigError(
+                f"{flag}: {str(folder)!r}: {e.strerror}; expected a folder that can be read"
+            ) from e
+
+
+def hold_cache(folder: Path, locks: FolderLocks) -> None:
+    """Make a cache folder this process' own. Raises ConfigError, FolderInUse."""
+    outside_of_any_store(folder, "--cache")
+    locks.take(folder, "--cache")
+
+
+def hold_caches(folders: Sequence[Path], locks: FolderLocks) -> None:
+    """All of them, as far as they can be had; the others are tried again when the cache is
+    opened. Raises FolderInUse, and ConfigError as `refuse_mistakes`; then none is held."""
+    failed: list[Exception] = []
+    try:
+        for folder in folders:
+            try:
+                hold_cache(folder, locks)
+            except FolderInUse:
+                raise
+            except ConfigError as e:
+                failed.append(e)
+        refuse_mistakes(failed, len(folders))
+    except BaseException:
+        locks.release()
+        raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,16 +175,20 @@ class Room:
 
 
 def room(folders: Iterable[Path]) -> Room:
-    """Free space of the disks under `folders`, each disk counted once. Raises OSError."""
+    """Free space of the disks under `folders`, each disk counted once; none of a folder that
+    cannot be looked at."""
     free = used = 0
     devices: set[int] = set()
     for folder in folders:
-        device = os.stat(folder).st_dev
+        try:
+            device, disk, has = os.stat(folder).st_dev, os.statvfs(folder), _used(folder / "data")
+        except OSError as e:
+            log.debug("no room counted folder=%s error=%s", folder, e)
+            continue
         if device not in devices:
             devices.add(device)
-            disk = os.statvfs(folder)
             free += disk.f_bavail * disk.f_frsize
-        used += _used(folder / "data")
+        used += has
     return Room(free, used)
 
 
@@ -151,3 +214,8 @@ def capacity(wanted: int | None, there: Room) -> int:
         log.warning("--cache-size clamped to the disk wanted_bytes=%d bytes=%d", wanted, most)
         return most
     return wanted
+
+
+def cache_size(wanted: int | None, folders: Sequence[Path]) -> int:
+    """`capacity` of a cache in these folders; of none, the smallest one."""
+    return max(capacity(wanted, room(folders)), BLOCK_BYTES)

@@ -13,9 +13,9 @@ A read that finds QUEUED pages is a miss: the hub has not been asked for them ye
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
 
 from hubspoke.core import page_codes as codes
+from hubspoke.core.away import Away
 from hubspoke.core.cached_object import CachedObject, Runs
 from hubspoke.core.eviction.policy import BLOCK_BITS
 from hubspoke.core.eviction.victims import Victims
@@ -34,6 +34,9 @@ from hubspoke.core.pages import BLOCKS_PER_GROUP, PageMap
 from hubspoke.core.pins import Pins
 
 __all__ = ["PAGES_PER_BLOCK", "Cache", "CachedObject", "StoredFrame"]
+
+
+NUMBERS_SKIPPED = 1 << 20  # more than is cached while a drive is away; the index has 32 bits
 
 
 @dataclass(slots=True)
@@ -60,6 +63,7 @@ class Cache:
         self.counters = CacheCounters()
         self._by_name: dict[ObjectName, CachedObject] = {}
         self.pins = Pins()
+        self.away = Away()
         self._victims = Victims(capacity, self.objects)
         self.read_again = self._victims.read_again
         self._next_number = 1
@@ -73,8 +77,7 @@ class Cache:
         if obj is not None and obj.version == entry.version:
             return obj, []
         obsolete = self.forget(name)
-        obj = self._add(self._next_number, name, entry.version, entry.size)
-        return obj, obsolete
+        return self._add(self._next_number, name, entry.version, entry.size), obsolete
 
     def restore(
         self,
@@ -107,9 +110,13 @@ class Cache:
         self._account(obj, n)
         self._victims.restored(obj, block)
 
+    def skip_numbers(self) -> None:
+        """A folder could not be looked at: most of the numbers in it are not given again."""
+        self._next_number += NUMBERS_SKIPPED
+
     def _add(self, number: int, name: ObjectName, version: Version, size: int) -> CachedObject:
-        pages = PageMap(-(-size // PAGE_BYTES))
-        obj = CachedObject(number, name, version, size, self._victims.data_set(name), pages)
+        data_set, pages = self._victims.data_set(name), PageMap(-(-size // PAGE_BYTES))
+        obj = CachedObject(number, name, version, size, data_set, pages)
         self.objects[number] = obj
         self._by_name[name] = obj
         self._victims.opened(obj)
@@ -132,6 +139,7 @@ class Cache:
         for block in obj.pages.blocks():
             self._drop_block(obj, block)
         self._victims.closed(obj)
+        self.away.remove(obj)
         del self.objects[obj.number]
         return [obj]
 
@@ -180,19 +188,6 @@ class Cache:
         for block in self.pins.remove(obj, first, last):
             self._victims.unpinned(obj, block)
 
-    def unused(self, obj: CachedObject, first: int, last: int) -> Runs:
-        """Page runs of [first, last) of which the disk may give the space back: neither here nor
-        awaited, and in no block that is pinned, for who has it may still read the file."""
-        found: Runs = []
-        for a, b in obj.runs(first, min(last, len(obj.pages)), codes.IS_UNASKED):
-            bounds = [
-                a,
-                *range((a // PAGES_PER_BLOCK + 1) * PAGES_PER_BLOCK, b, PAGES_PER_BLOCK),
-                b,
-            ]
-            found += [run for run in pairwise(bounds) if not self.pins.any(obj, *run)]
-        return found
-
     # -- filling ------------------------------------------------------------------------------
 
     def queue(self, obj: CachedObject, first: int, last: int) -> int:
@@ -219,6 +214,7 @@ class Cache:
         before = obj.resident
         self.used += pages * PAGE_BYTES
         self._victims.resident(obj, pages)
+        self.away.account(obj, pages)
         self.objects_resident += (obj.resident > 0) - (before > 0)
 
     def awaited(self, obj: CachedObject, first: int, last: int) -> int:
@@ -331,23 +327,35 @@ class Cache:
 
     @property
     def room(self) -> int:
-        return self.limit - self.used
+        return self.limit - (self.used - self.away.bytes)
 
     def bound(self, disk_room: int) -> list[tuple[CachedObject, int, int]]:
         """The disk can take `disk_room` bytes more than it holds now (fewer, if negative): a
         shortage is a smaller capacity at once. Returns what is to be punched."""
-        self.limit = max(0, min(self.capacity, self.used - self.flying + disk_room))
+        stored = self.used - self.away.bytes - self.flying
+        self.limit = max(0, min(self.capacity, stored + disk_room))
         return self.make_room(0)
 
+    def resize(self, capacity: int) -> None:
+        self.capacity = self._victims.capacity = max(capacity, BLOCK_BYTES)
+
+    def returned(self, obj: CachedObject) -> None:
+        """The object's folder is back: what could not be a victim meanwhile may be one."""
+        self.away.remove(obj)
+        for block in obj.pages.blocks():
+            self._victims.unpinned(obj, block)
+
+    def _here(self, key: int) -> bool:
+        return key not in self.pins and key >> BLOCK_BITS not in self.away
+
     def _evictable(self, key: int) -> bool:
-        if key in self.pins:
-            return False
         obj = self.objects[key >> BLOCK_BITS]
-        return not obj.flying or not obj.pages.any(*self._span(obj, key), codes.IS_FLYING)
+        waits = obj.flying and obj.pages.any(*self._span(obj, key), codes.IS_FLYING)
+        return self._here(key) and not waits
 
     def _consumed(self, key: int) -> bool:
         obj = self.objects[key >> BLOCK_BITS]
-        return key not in self.pins and not obj.pages.any(*self._span(obj, key), codes.IS_TO_COME)
+        return self._here(key) and not obj.pages.any(*self._span(obj, key), codes.IS_TO_COME)
 
     def _span(self, obj: CachedObject, key: int) -> tuple[int, int]:
         """Pages of the block of a key."""

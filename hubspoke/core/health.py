@@ -98,6 +98,12 @@ class FolderHealth:
         """Whether reads should be tried there before the hub."""
         return self.state in (DiskState.HEALTHY, DiskState.SUSPECT)
 
+    def not_opened(self, now: float, error: str) -> bool:
+        """The folder could not be opened at start. Returns that the state changed."""
+        self.last_error = error
+        self._fall(DiskState.BYPASSED, now)
+        return True
+
     # -- calls --------------------------------------------------------------------------------
 
     def succeeded(self, call: Call, now: float) -> None:

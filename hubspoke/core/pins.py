@@ -1,8 +1,10 @@
 """Blocks that somebody has: readers' spans, disk reads and checks under way, readers that wait."""
 
-from hubspoke.core.cached_object import CachedObject
+from itertools import pairwise
+
+from hubspoke.core.cached_object import CachedObject, Runs
 from hubspoke.core.eviction.policy import BLOCK_BITS
-from hubspoke.core.page_codes import PAGES_PER_BLOCK
+from hubspoke.core.page_codes import IS_UNASKED, PAGES_PER_BLOCK
 
 
 class Pins:
@@ -43,3 +45,16 @@ class Pins:
         base = obj.number << BLOCK_BITS
         blocks = range(first // PAGES_PER_BLOCK, (last - 1) // PAGES_PER_BLOCK + 1)
         return any(base + block in self._counts for block in blocks)
+
+    def unused(self, obj: CachedObject, first: int, last: int) -> Runs:
+        """Page runs of [first, last) of which the disk may give the space back: neither here nor
+        awaited, and in no block that is pinned, for who has it may still read the file."""
+        found: Runs = []
+        for a, b in obj.runs(first, min(last, len(obj.pages)), IS_UNASKED):
+            bounds = [
+                a,
+                *range((a // PAGES_PER_BLOCK + 1) * PAGES_PER_BLOCK, b, PAGES_PER_BLOCK),
+                b,
+            ]
+            found += [run for run in pairwise(bounds) if not self.any(obj, *run)]
+        return found

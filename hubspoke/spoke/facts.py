@@ -103,7 +103,7 @@ class FactsCollector:
         s = self._service
         cache = s.core.cache
         return CacheFacts(
-            bytes=cache.used,
+            bytes=cache.used - cache.away.bytes,
             capacity_bytes=cache.capacity,
             objects=len(cache.objects),
             blocks=cache.blocks,

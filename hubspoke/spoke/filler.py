@@ -62,7 +62,7 @@ class Filler:
     ) -> None:
         self.waiters = Waiters()
         self.disks = disks
-        disks.recovered = self._recovered
+        disks.events.recovered = self._recovered
         self._core = core
         self._link = link
         self._clock = clock
@@ -73,8 +73,11 @@ class Filler:
 
     async def load(self) -> None:
         """Read the block store's index. Raises ConfigError."""
+        cache = self._core.cache
         for o in await self.disks.load():
-            self._core.cache.restore(o.number, o.name, o.version, o.size, o.frames)
+            cache.restore(o.number, o.name, o.version, o.size, o.frames)
+        if not all(disk.opened for disk in self.disks.disks):
+            cache.skip_numbers()
         # The index and its arrays: 60 bytes for each frame, and never needed again.
         give_back()
 
@@ -354,7 +357,7 @@ class Filler:
             if obj is None or self.disks.of(number) is not disk:
                 continue
             span = page_span(offset, length)
-            for first, last in cache.unused(obj, *span):
+            for first, last in cache.pins.unused(obj, *span):
                 disk.punch(number, first * PAGE_BYTES, (last - first) * PAGE_BYTES)
             if cache.pins.any(obj, *span):
                 disk.owe(number, offset, length)

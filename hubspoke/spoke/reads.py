@@ -54,12 +54,15 @@ class SpokeReads:
         self.filler = filler
         self.clock = clock
         self.tuning = tuning
-        # A window is asked for as a whole, and has to find room beside what others read.
-        self._window_bytes = min(tuning.window_bytes, max(tuning.capacity // 4, BLOCK_BYTES))
         self.memory = Memory(FairBudget(tuning.memory))
         self._pieces = Pieces(core, filler, clock, self.memory, tuning.fetch_attempts)
         self._predict_soon = predict_soon
         self._noted_name = noted
+
+    @property
+    def _window(self) -> int:
+        """What is asked for as a whole, and has to find room beside what others read."""
+        return min(self.tuning.window_bytes, max(self.core.cache.capacity // 4, BLOCK_BYTES))
 
     async def read(self, resolved: Resolved, offset: int, length: int, client: str) -> ReadResult:
         """See ports.Reader."""
@@ -162,8 +165,9 @@ class SpokeReads:
                     # and piece by piece each would take a round trip.
                     asked = at
                 asked, begun, refused = max(asked, at), max(begun, at), False
-                if asked < end and asked - at <= self._window_bytes * 3 // 4:
-                    until = min(end, at + self._window_bytes)
+                window = self._window
+                if asked < end and asked - at <= window * 3 // 4:
+                    until = min(end, at + window)
                     refused = not self.filler.ask(obj, asked, until - asked)
                     asked = asked if refused else until
                 if refused:

@@ -9,13 +9,14 @@ import asyncio
 import logging
 import random
 from collections.abc import Coroutine, Sequence
+from functools import partial
 from typing import Any
 
-from hubspoke.adapters.disk_health import Drive
 from hubspoke.adapters.disk_stats import BlockDevice
 from hubspoke.adapters.disk_stats import drives as block_devices
 from hubspoke.adapters.disk_threads import DiskThreads
 from hubspoke.adapters.disks import Disks
+from hubspoke.adapters.drive import Drive
 from hubspoke.core.ids import (
     Change,
     ObjectEntry,
@@ -43,10 +44,11 @@ from hubspoke.report.facts import SpokeFacts
 from hubspoke.spoke.facts import FactsCollector
 from hubspoke.spoke.filler import Filler
 from hubspoke.spoke.follower import Follower
+from hubspoke.spoke.late_folder import take_in
 from hubspoke.spoke.reads import SpokeReads
 from hubspoke.spoke.recording import Recorders
 from hubspoke.spoke.tuning import SpokeTuning
-from hubspoke.spoke.upkeep import Upkeep
+from hubspoke.spoke.upkeep import CapacityOf, Upkeep
 from hubspoke.spoke.warm import WarmJobs
 
 log = logging.getLogger(__name__)
@@ -54,6 +56,7 @@ log = logging.getLogger(__name__)
 FOLDER_LIST_MAX = 1_024
 RESOLVED_KEPT_MAX = 4_096
 STREAMS_SHOWN_MAX = 1_000
+SETTLE_S = 10.0  # a disk that takes longer is slow, and no reason to wait for
 DRIVES_INTERVAL_S = 15.0  # Prometheus' usual interval
 
 
@@ -83,8 +86,9 @@ class SpokeService:
         ranker: Ranker,
         tuning: SpokeTuning,
         rng: random.Random | None = None,
+        capacity_of: CapacityOf | None = None,
     ) -> None:
-        """rng: what retries are spread by; a simulation gives its own."""
+        """rng: what retries are spread by; a simulation gives its own. capacity_of: see Upkeep."""
         self.tuning = tuning
         self.model_name = ranker.name
         self.follower = Follower(
@@ -112,8 +116,13 @@ class SpokeService:
         self.filler = Filler(self.core, link, self.disks, clock, tuning.spoke_id)
         self.core.fills = self.filler.fills
         self.upkeep = Upkeep(
-            self.core, self.filler, tuning.scrub_bytes_per_second, tuning.upkeep_interval_s
+            self.core,
+            self.filler,
+            tuning.scrub_bytes_per_second,
+            tuning.upkeep_interval_s,
+            capacity_of,
         )
+        self.disks.events.opened = partial(take_in, self.core.cache, self.disks, namespace)
         self._tasks: set[asyncio.Task[None]] = set()
         self._predict_at: asyncio.TimerHandle | None = None
         self._predicted = float("-inf")
@@ -143,6 +152,9 @@ class SpokeService:
     async def start(self) -> None:
         """Load the cache's index and follow the hub; returns before the hub was reached."""
         await self.filler.load()
+        # What a smaller cache or a fuller disk has no place for leaves before anything is read.
+        await self.upkeep.look()
+        await self.disks.written(SETTLE_S)
         self.warm.open()
         await self.follower.start()
         self._spawn(self._connect())

@@ -9,12 +9,14 @@ not kept in memory.
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
+from pathlib import Path
+from typing import TypeVar
 
 from hubspoke import wire
-from hubspoke.adapters.disk_health import Disk
+from hubspoke.adapters.disk_health import Disk, DiskSlow
 from hubspoke.adapters.disk_threads import DiskThreads
 from hubspoke.core.frames import StoredFrame
 from hubspoke.core.ids import PAGE_BYTES
@@ -27,47 +29,104 @@ log = logging.getLogger(__name__)
 
 SCRUB_BATCH = 1_024  # slots of the index read at once: 24 KiB
 TIDY_BATCH = 256  # files looked at in one call, 10 us each
+CALL_S = 10.0  # writing a long index anew takes a second
 CLOSE_S = 3.0
+
+T = TypeVar("T")
+CapacityOf = Callable[[Sequence[Path]], int]
 
 
 class Upkeep:
     """Two endless walks, to be cancelled; touched only on the loop."""
 
     def __init__(
-        self, core: SpokeCore, filler: Filler, scrub_bytes_per_second: float, interval_s: float
+        self,
+        core: SpokeCore,
+        filler: Filler,
+        scrub_bytes_per_second: float,
+        interval_s: float,
+        capacity_of: CapacityOf | None = None,
     ) -> None:
+        """capacity_of: bytes that some of the folders can have together; None: as at start."""
         self.scrubbed_bytes = 0
         self._core = core
         self._filler = filler
         self._rate = scrub_bytes_per_second
         self._interval_s = interval_s
-        self._threads = DiskThreads("upkeep", 1)
-        self._scrubber = DiskThreads("scrub", 1)
+        self._capacity_of = capacity_of
+        self._sized_for = list(filler.disks.disks)
+        self._lost: set[Disk] = set()
+        self._threads: dict[tuple[str, Disk | None], DiskThreads] = {}
 
     async def close(self) -> None:
         """End the calls under way; the walks are cancelled before."""
-        await asyncio.gather(self._threads.close(CLOSE_S), self._scrubber.close(CLOSE_S))
+        await asyncio.gather(*(t.close(CLOSE_S) for t in self._threads.values()))
+
+    async def _call(self, what: str, disk: Disk | None, work: Callable[[], T]) -> T:
+        """A call of a disk, on a thread that waits for no other disk. DiskSlow if it hangs."""
+        name = f"{what} {disk.root if disk else 'folders'}"
+        threads = self._threads.setdefault((what, disk), DiskThreads(name, 1))
+        if threads.pending:
+            raise DiskSlow(f"{name}: the last call has not ended")
+        future = threads.submit(work)
+        done, _ = await asyncio.wait({future}, timeout=CALL_S)
+        if not done:
+            raise DiskSlow(f"{name}: no end after {CALL_S:g} s")
+        return future.result()
 
     async def keep_space(self) -> None:
-        """Follow the free space of the disks: a shortage is a smaller capacity at once."""
+        """Follow the disks: see `look`."""
         while True:
             await asyncio.sleep(self._interval_s)
-            disks = self._filler.disks.disks
-            try:
-                for disk in disks:
-                    await self._threads.submit(disk.store.compact)
-                    if disk.health.writable:
-                        self._filler.free(disk, disk.owed())
-                        disk.drop_again()
-                rooms = [await self._threads.submit(disk.store.room) for disk in disks]
-            except OSError as e:
-                log.debug("no upkeep now error=%s", e)
+            await self.look()
+
+    async def look(self) -> None:
+        """Make the cache as large as the folders allow that can be read now: a shortage is a
+        smaller capacity at once. What lies in a lost one is neither counted nor evicted."""
+        cache, disks = self._core.cache, self._filler.disks
+        there = [disk for disk in disks.disks if disk.health.readable]
+        rooms = [await self._tend(disk) for disk in there]
+        if there != self._sized_for:
+            await self._resize(there)
+        for disk in disks.disks:
+            lost = disk not in there
+            if lost == (disk in self._lost):
                 continue
-            known = [room for room in rooms if room is not None]
-            if known:
-                # Objects are spread over the folders: the fullest says what all can take.
-                dropped = self._core.cache.bound(min(known) * len(rooms))
-                self._filler.punch([Punch(*run) for run in dropped])
+            (self._lost.add if lost else self._lost.remove)(disk)
+            for obj in [cache.objects[n] for n in disks.numbers(disk) if n in cache.objects]:
+                (cache.away.add if lost else cache.returned)(obj)
+        known = [room for room in rooms if room is not None]
+        # Objects are spread over the folders: the fullest says what all can take.
+        dropped = cache.bound(min(known) * len(known) if known else cache.capacity)
+        self._filler.punch([Punch(*run) for run in dropped])
+
+    async def _tend(self, disk: Disk) -> int | None:
+        """Returns the room there is; None if it cannot be told."""
+        try:
+            await self._call("upkeep", disk, disk.store.compact)
+            if disk.health.writable:
+                self._filler.free(disk, disk.owed())
+                disk.drop_again()
+            return await self._call("upkeep", disk, disk.store.room)
+        except OSError as e:
+            log.debug("no upkeep now folder=%s error=%s", disk.root, e)
+            return None
+
+    async def _resize(self, there: list[Disk]) -> None:
+        """Other folders than before can be read."""
+        capacity_of = self._capacity_of
+        roots = [disk.root for disk in there if disk.root is not None]
+        if capacity_of is None or not roots:
+            self._sized_for = there
+            return
+        try:
+            capacity = await self._call("capacity", None, lambda: capacity_of(roots))
+        except OSError as e:
+            log.debug("cache not resized error=%s", e)
+            return
+        self._core.cache.resize(capacity)
+        self._sized_for = there
+        log.info("cache resized folders=%d bytes=%d", len(there), capacity)
 
     async def scrub(self) -> None:
         """Walk through all folders again and again."""
@@ -93,7 +152,7 @@ class Upkeep:
             }
             if not known or not disk.health.writable:
                 continue
-            taken = await self._scrubber.submit(partial(disk.store.allocated, known))
+            taken = await self._call("scrub", disk, partial(disk.store.allocated, known))
             self._filler.free(disk, taken)
 
     async def _walk(self, disk: Disk) -> None:
@@ -101,7 +160,9 @@ class Upkeep:
         while True:
             if not disk.health.writable:
                 return
-            frames, place = await self._scrubber.submit(partial(store.stored, place, SCRUB_BATCH))
+            frames, place = await self._call(
+                "scrub", disk, partial(store.stored, place, SCRUB_BATCH)
+            )
             for number, page, pages, digest in frames:
                 await self._check(disk, number, page, pages, digest)
             if not place:
@@ -118,8 +179,8 @@ class Upkeep:
         offset, length = page * PAGE_BYTES, obj.range_bytes(page, last)
         cache.pin(obj, page, last)
         try:
-            data = await self._scrubber.submit(
-                lambda: disk.store.read_through(number, offset, length)
+            data = await self._call(
+                "scrub", disk, lambda: disk.store.read_through(number, offset, length)
             )
         finally:
             cache.unpin(obj, page, last)

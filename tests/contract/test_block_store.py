@@ -1,6 +1,8 @@
 """What every block store promises, and what the file store promises after a crash."""
 
+import errno
 import os
+import resource
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -138,6 +140,33 @@ def test_punching_frees_disk_space(tmp_path: Path) -> None:
     assert os.stat(tmp_path / "data" / "1").st_blocks < before
     assert os.stat(tmp_path / "data" / "1").st_size == SIZE
     s.close()
+
+
+def test_a_write_that_fails_half_way_gives_its_space_back(tmp_path: Path) -> None:
+    store = FileBlockStore([tmp_path])
+    store.load()
+    store.create(1, NAME, V, SIZE)
+    put(store, 1, 0, os.urandom(8192))
+    file = tmp_path / "data" / "1"
+    before = file.stat().st_blocks
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (BLOCK_BYTES + 100_000, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            put(store, 1, BLOCK_BYTES, os.urandom(256 << 10))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert file.stat().st_blocks == before
+
+    def full(point: str) -> None:
+        if point == "write:data":
+            raise OSError(errno.ENOSPC, "no room for the record")
+
+    store._folders[0].at = full
+    with pytest.raises(OSError, match="no room"):
+        put(store, 1, BLOCK_BYTES, os.urandom(256 << 10))
+    assert file.stat().st_blocks == before
+    store.close()
 
 
 def test_what_takes_space_is_told_where_it_is_more_than_known(tmp_path: Path) -> None:

@@ -95,18 +95,57 @@ def test_pinned_and_flying_blocks_are_never_victims() -> None:
     assert cache.make_room(1) == [(obj, 0, BLOCK_BYTES)]
 
 
+def test_what_is_away_is_neither_counted_nor_evicted_until_it_is_back() -> None:
+    cache = Cache(3 * BLOCK_BYTES)
+    gone, here = opened(cache, 2 * BLOCK_BYTES), opened(cache, 2 * BLOCK_BYTES, "k2")
+    fill(cache, gone, 0, PAGES_PER_BLOCK)
+    fill(cache, here, 0, PAGES_PER_BLOCK)
+    cache.away.add(gone)
+    assert (cache.used, cache.away.bytes) == (2 * BLOCK_BYTES, BLOCK_BYTES)
+    assert cache.room == 2 * BLOCK_BYTES
+    # Of the disks that are left: what lies on them, and what they have room for.
+    assert cache.bound(BLOCK_BYTES // 2) == []
+    assert cache.limit == BLOCK_BYTES * 3 // 2
+    assert cache.bound(-BLOCK_BYTES) == [(here, 0, BLOCK_BYTES)]
+    assert cache.make_room(1) == []
+    cache.failed(gone, 0, 10)
+    assert cache.away.bytes == BLOCK_BYTES - 10 * 4096
+    cache.returned(gone)
+    assert cache.away.bytes == 0 and cache.readable(gone, 10, PAGES_PER_BLOCK)
+    assert cache.make_room(1) == [(gone, 0, BLOCK_BYTES)]
+
+
+def test_an_object_that_is_away_leaves_with_its_version() -> None:
+    cache = Cache(3 * BLOCK_BYTES)
+    gone = opened(cache, BLOCK_BYTES)
+    fill(cache, gone, 0, PAGES_PER_BLOCK)
+    cache.away.add(gone)
+    assert cache.forget(NAME) == [gone]
+    assert (cache.used, cache.away.bytes, gone.number in cache.away) == (0, 0, False)
+
+
+def test_a_cache_can_have_another_capacity() -> None:
+    cache = Cache(4 * BLOCK_BYTES)
+    obj = opened(cache, 4 * BLOCK_BYTES)
+    fill(cache, obj, 0, 4 * PAGES_PER_BLOCK)
+    cache.resize(2 * BLOCK_BYTES)
+    assert len(cache.bound(100 * BLOCK_BYTES)) == 2
+    cache.resize(4 * BLOCK_BYTES)
+    assert cache.bound(100 * BLOCK_BYTES) == [] and cache.room == 2 * BLOCK_BYTES
+
+
 def test_space_is_given_back_of_what_is_not_there_and_nobody_has() -> None:
     cache = Cache(4 * BLOCK_BYTES)
     obj = opened(cache, 3 * BLOCK_BYTES)
     fill(cache, obj, 10, 20)
     cache.fly(obj, 30, 40)
     whole = (0, len(obj.pages) + 7)
-    assert cache.unused(obj, *whole) == [(0, 10), (20, 30), (40, 256), (256, 512), (512, 768)]
+    assert cache.pins.unused(obj, *whole) == [(0, 10), (20, 30), (40, 256), (256, 512), (512, 768)]
     cache.pin(obj, 300, 301)
-    assert cache.unused(obj, *whole) == [(0, 10), (20, 30), (40, 256), (512, 768)]
+    assert cache.pins.unused(obj, *whole) == [(0, 10), (20, 30), (40, 256), (512, 768)]
     assert cache.pins.any(obj, 256, 257) and not cache.pins.any(obj, 512, 768)
     cache.unpin(obj, 300, 301)
-    assert cache.unused(obj, 300, 301) == [(300, 301)]
+    assert cache.pins.unused(obj, 300, 301) == [(300, 301)]
 
 
 def test_a_new_version_makes_the_old_one_obsolete() -> None:

@@ -85,6 +85,26 @@ def test_of_two_folders_only_the_sick_one_is_lost(folder: Folder, tmp_path: Path
         assert readers.failures == []
 
 
+def test_a_disk_that_fails_at_start_is_taken_into_use_when_it_works(
+    folder: Folder, tmp_path: Path
+) -> None:
+    folder.fault(eio=1.0)
+    with site(tmp_path, folder.path) as a_site:
+        assert a_site.states()[0] in ("bypassed", "probing")
+        assert "Input/output error" in a_site.cache()["folders"][0]["last_error"]
+        assert ill_in_metrics(a_site)
+        readers = Readers(a_site.process.data)
+        try:
+            wait_for(lambda: len(readers.latencies.get("warm", ())) > 10, 30, "read past it")
+            assert a_site.cache()["bytes"] == 0
+            folder.fault()
+            wait_for(lambda: a_site.states() == ["healthy"], 30, "healthy")
+            wait_for(lambda: a_site.cache()["bytes"] > 20 << 20, 30, "filled")
+        finally:
+            readers.stop()
+        assert readers.failures == []
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_a_sick_disk_for_long(tmp_path: Path) -> None:

@@ -16,11 +16,10 @@ from hubspoke.adapters.disk_health import (
     READ_THREADS,
     WRITES_PENDING_MAX,
     DiskSlow,
-    Drive,
-    probe_folder,
 )
 from hubspoke.adapters.disk_threads import DiskThreads
 from hubspoke.adapters.disks import Disks
+from hubspoke.adapters.drive import Drive, probe_folder
 from hubspoke.adapters.memory_blocks import FaultyBlockStore, MemoryBlockStore
 from hubspoke.core.cache import Cache, CachedObject
 from hubspoke.core.health import DiskState, HealthConfig
@@ -127,7 +126,7 @@ async def test_an_object_whose_file_was_never_made_goes_elsewhere(faults: list[F
 async def test_a_folder_comes_back_and_does_what_it_owed(faults: list[Fault]) -> None:
     async with disks_of([faults[0].drive]) as disks:
         told: list[list[tuple[int, int, int]]] = []
-        disks.recovered = lambda disk: told.append(disk.owed())
+        disks.events.recovered = lambda disk: told.append(disk.owed())
         (obj,) = objects(1)
         await write(disks, obj)
         faults[0].errno = errno.EIO
@@ -138,7 +137,8 @@ async def test_a_folder_comes_back_and_does_what_it_owed(faults: list[Fault]) ->
         await until(lambda: disks.disks[0].health.state is DiskState.SUSPECT)
         faults[0].errno = None
         await until(lambda: disks.disks[0].health.state is DiskState.HEALTHY)
-        assert told == [[(obj.number, 0, 4096)]]
+        # The punch, and what the writes may have left.
+        assert told == [[(obj.number, 0, 4096)] * 3]
         disks.drop(obj.number)
         await until(lambda: not faults[0].inner.load())
 

@@ -1,9 +1,11 @@
 """Folders are held by one process, and a cache knows how much of its disk it may use."""
 
+import errno
 import logging
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,54 +13,70 @@ import pytest
 from hubspoke.adapters.folders import (
     DISK_SHARE,
     FREE_SHARE,
+    FolderLocks,
     Room,
     capacity,
-    lock_all,
     outside,
     outside_of_any_store,
+    refuse_mistakes,
     room,
 )
 from hubspoke.errors import ConfigError, FolderInUse
 
 
-def test_a_folder_is_made_and_held(tmp_path: Path) -> None:
-    folder = tmp_path / "a" / "b"
-    (lock,) = lock_all([(folder, "--state")])
+@pytest.fixture
+def locks() -> Iterator[FolderLocks]:
+    made = FolderLocks()
+    yield made
+    made.release()
+
+
+def test_a_folder_is_made_and_held(tmp_path: Path, locks: FolderLocks) -> None:
+    folder, others = tmp_path / "a" / "b", FolderLocks()
+    locks.take(folder, "--state")
     with pytest.raises(FolderInUse, match=f"^--cache: '{folder}': in use by process {os.getpid()}"):
-        lock_all([(folder, "--cache")])
-    lock.release()
-    (again,) = lock_all([(folder, "--cache")])
-    again.release()
+        others.take(folder, "--cache")
+    locks.release()
+    others.take(folder, "--cache")
+    others.release()
 
 
-def test_one_folder_under_two_names_is_locked_once(tmp_path: Path) -> None:
+def test_one_folder_under_two_names_is_locked_once(tmp_path: Path, locks: FolderLocks) -> None:
     (tmp_path / "cache").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "cache")
-    locks = lock_all([(tmp_path / "cache", "--cache"), (tmp_path / "link", "--state")])
-    assert len(locks) == 1
-    locks[0].release()
-
-
-def test_all_folders_or_none_are_held(tmp_path: Path) -> None:
+    locks.take(tmp_path / "cache", "--cache")
+    locks.take(tmp_path / "link", "--state")
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(ConfigError, match=r"^--state: .*expected a folder that can be written"):
-        lock_all([(tmp_path / "cache", "--cache"), (tmp_path / "file" / "x", "--state")])
-    (lock,) = lock_all([(tmp_path / "cache", "--cache")])
-    lock.release()
+        locks.take(tmp_path / "file" / "x", "--state")
 
 
-def test_a_dead_process_holds_nothing(tmp_path: Path) -> None:
+def test_a_dead_process_holds_nothing(tmp_path: Path, locks: FolderLocks) -> None:
     script = (
         "import os, pathlib, sys\n"
-        "from hubspoke.adapters.folders import lock_all\n"
-        "lock_all([(pathlib.Path(sys.argv[1]), '--cache')])\n"
+        "from hubspoke.adapters.folders import FolderLocks\n"
+        "FolderLocks().take(pathlib.Path(sys.argv[1]), '--cache')\n"
         "os.kill(os.getpid(), 9)\n"
     )
     ended = subprocess.run([sys.executable, "-c", script, tmp_path], timeout=60, check=False)
     assert ended.returncode == -9
-    (lock,) = lock_all([(tmp_path, "--cache")])
+    locks.take(tmp_path, "--cache")
     assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
-    lock.release()
+
+
+def failure(number: int) -> ConfigError:
+    error = ConfigError(f"--cache: {os.strerror(number)}")
+    error.__cause__ = OSError(number, os.strerror(number))
+    return error
+
+
+def test_a_spoke_is_refused_when_all_its_folders_are_mistakes() -> None:
+    mistakes = [failure(e) for e in (errno.EACCES, errno.ENOTDIR)]
+    with pytest.raises(ConfigError, match="--cache: Permission denied"):
+        refuse_mistakes(mistakes, 2)
+    refuse_mistakes(mistakes, 3)
+    for number in (errno.EIO, errno.EROFS, errno.ENXIO, errno.ESTALE, errno.ENOTCONN):
+        refuse_mistakes([failure(errno.EACCES), failure(number)], 2)
 
 
 def test_room_counts_each_disk_once_and_what_the_cache_has(tmp_path: Path) -> None:
