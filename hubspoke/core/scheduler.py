@@ -265,16 +265,19 @@ class Scheduler:
 
         take: the next unit of at most so many pages, or None.
         """
+        # Whether a lane has room is asked when its turn comes: a miss needs one lane of all.
         hands: dict[int, _Hand] = {}
-        order: list[tuple[float, int]] = []
-        for lane in lanes:
-            room = lane.room(self.config, now)
-            if room >= PAGE_BYTES:
-                hands[lane.index] = _Hand(lane, room)
-                order.append((lane.in_flight / lane.window, lane.index))
+        order = [(lane.in_flight / lane.window, lane.index) for lane in lanes]
         heapq.heapify(order)
         while order:
-            hand = hands[order[0][1]]
+            hand = hands.get(order[0][1])
+            if hand is None:
+                lane = self.lanes[order[0][1]]
+                room = lane.room(self.config, now)
+                if room < PAGE_BYTES:
+                    heapq.heappop(order)
+                    continue
+                hand = hands[lane.index] = _Hand(lane, room)
             unit = take(hand.unit_pages())
             if unit is None:
                 break
