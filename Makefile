@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 # A module or script named here is run by these targets; see README.md.
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: demo test check bench soak test-clients install clean
+.PHONY: demo test check bench bench-sim soak test-clients install clean
 
 demo: $(STAMP)
 	$(BIN)/hubspoke demo
@@ -25,6 +25,10 @@ check: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python bench/reference_job.py
+
+# All workloads at full size: most of an hour on two cores.
+bench-sim: $(STAMP)
+	$(BIN)/hubspoke simulate --plot out/simulate
 
 soak: $(STAMP)
 	@sh .ci/have-fuse

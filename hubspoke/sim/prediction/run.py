@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from hubspoke.sim.prediction.world import World
 from hubspoke.traces.format import read_trace
 
 PARTS_MAX = 1_024
+# The longest first, or it would run alone at the end.
+LONGEST_FIRST = ("W4", "W12", "W10", "W9", "W3", "W2", "W1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +86,9 @@ def run_all(
             found.append(run_one(name, options))
             done(found[-1])
         return found
-    with ProcessPoolExecutor(processes) as pool:
-        futures = {pool.submit(run_one, name, options): name for name in names}
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        order = sorted(names, key=LONGEST_FIRST.index)
+        futures = {pool.submit(run_one, name, options): name for name in order}
         by_name = {}
         for future in as_completed(futures):
             by_name[futures[future]] = future.result()
