@@ -12,6 +12,7 @@ durable before its answer is sent, so nothing is lost.
 """
 
 import asyncio
+import errno
 import hashlib
 import json
 import logging
@@ -207,9 +208,14 @@ def _write_whole(path: Path, text: str) -> None:
         temporary.write_text(text)
         temporary.replace(path)
     except OSError as e:
-        raise ConfigError(
-            f"--state: {str(path)!r}: {e.strerror}; expected a folder that can be written"
-        ) from e
+        if e.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise ConfigError(
+                f"--state: {str(path)!r}: {e.strerror}; expected a folder that can be written"
+            ) from e
+        # A full disk stops no reads while a process runs, so it does not stop its next start.
+        log.warning("not written, the ports are in the log only: %s: %s", path, e.strerror)
+        with suppress(OSError):
+            path.unlink(missing_ok=True)  # of a process that was killed
 
 
 async def _live(name: str, ports: Ports, build: Callable[[], Awaitable[Process]]) -> None:
