@@ -4,7 +4,7 @@ import asyncio
 import itertools
 
 from hubspoke.core.ids import ObjectName
-from tests.shell.s3.test_known_heads import LAST, Door, a_door, talk
+from tests.shell.s3.test_known_heads import LAST, Door, a_door, differing
 from tests.shell.test_spoke_service import Hub, a_hub, a_spoke, chunks, get, until
 
 BODY = bytes(range(256)) * 64
@@ -71,22 +71,13 @@ async def test_answers_are_those_of_the_application() -> None:
             for key in KEYS:
                 await get(spoke, 0, len(BODY), ObjectName("data", key))
             async with a_door(spoke) as door, a_door(spoke, direct=False) as full:
-                room = asyncio.Semaphore(8)
-
-                async def same(request: bytes) -> bool:
-                    async with room:
-                        parts = (request, request, LAST)
-                        return await talk(door, *parts) == await talk(full, *parts)
-
-                requests = corpus()
-                results = await asyncio.gather(*map(same, requests))
-                different = [r for r, ok in zip(requests, results, strict=True) if not ok]
-                assert different == []
+                talks = [[request, request] for request in corpus()]
+                assert await differing(door, full, talks) == []
                 assert full.parsed == []
                 # Plain ones really took the short way, on the first request and the second.
-                assert door.parsed.count(b"HEAD /data/a//b") == 2
-                assert door.parsed.count(b"GET /data/a//b") == 1  # and one by its known head
-                assert door.parsed.count(b"HEAD /data/%C3%A9") == 2
+                assert door.parsed.count(b"HEAD /data/a//b") >= 2
+                assert door.parsed.count(b"GET /data/a//b") == 1  # the other by its known head
+                assert door.parsed.count(b"HEAD /data/%C3%A9") >= 2
                 assert b"HEAD /data/not" not in door.parsed
 
 

@@ -97,6 +97,20 @@ async def talk(door: Door, *parts: bytes) -> bytes:
     return re.sub(rb"(x-amz-request-id: |<RequestId>)[0-9A-F]+", rb"\1ID", got)
 
 
+async def differing(door: Door, full: Door, talks: list[list[bytes]]) -> list[list[bytes]]:
+    """Conversations that the two doors answer differently. What differs is talked once more by
+    itself: on a busy machine a conversation may be given up before its end."""
+    room = asyncio.Semaphore(8)
+
+    async def same(parts: list[bytes]) -> bool:
+        async with room:
+            return await talk(door, *parts, LAST) == await talk(full, *parts, LAST)
+
+    results = await asyncio.gather(*map(same, talks))
+    different = [parts for parts, ok in zip(talks, results, strict=True) if not ok]
+    return [parts for parts in different if not await same(parts)]
+
+
 def whole(got: bytes) -> bool:
     """Whether the last of the answers has come to its end."""
     while got:
@@ -164,15 +178,7 @@ def corpus() -> list[list[bytes]]:
 async def test_answers_are_those_of_the_parsers_way(monkeypatch: pytest.MonkeyPatch) -> None:
     talks = corpus()[::2]
     async with two_doors(monkeypatch) as (_, door, full):
-        room = asyncio.Semaphore(8)
-
-        async def same(parts: list[bytes]) -> bool:
-            async with room:
-                return await talk(door, *parts, LAST) == await talk(full, *parts, LAST)
-
-        results = await asyncio.gather(*(same(parts) for parts in talks))
-        different = [p for p, ok in zip(talks, results, strict=True) if not ok]
-        assert different == []
+        assert await differing(door, full, talks) == []
         # The one really took the short way: else this compares the parser with itself.
         parsed, all_of_them = (sum(p[:3] == b"GET" for p in d.parsed) for d in (door, full))
         assert 0 < 2 * parsed < all_of_them
