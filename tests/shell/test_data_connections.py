@@ -176,11 +176,13 @@ async def one(reader: asyncio.StreamReader, first: int, length: int) -> None:
 
 
 async def test_a_client_that_asks_and_does_not_read_holds_little_memory() -> None:
-    app, length, requests = App(), 60_000, 400
+    app, length, requests = App(), 60_000, 200  # fewer than may be asked for in advance
     async with serving(app) as (server, port):
-        client = socket.create_connection(("127.0.0.1", port))
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
         client.setblocking(False)
         loop = asyncio.get_running_loop()
+        await loop.sock_connect(client, ("127.0.0.1", port))
         await loop.sock_sendall(client, asked(0, length))
         await until(lambda: bool(server._server.server_state.connections))
         (protocol,) = server._server.server_state.connections
@@ -203,6 +205,7 @@ async def test_a_client_that_asks_and_does_not_read_holds_little_memory() -> Non
             await one(reader, i, length)
         await asking
         writer.close()
+        await writer.wait_closed()
 
 
 async def test_without_a_descriptor_small_answers_go_out_and_large_ones_cut_the_connection(
