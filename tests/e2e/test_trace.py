@@ -16,6 +16,8 @@ import boto3
 import pytest
 from botocore.config import Config
 
+from hubspoke.lab.dataset import DatasetConfig, build_dataset
+from hubspoke.lab.job import JobConfig, run_job
 from hubspoke.lab.stack import Service, Stack, WanConfig
 from hubspoke.traces.format import read_trace, write_trace
 from hubspoke.traces.trace import STATES, Trace
@@ -278,3 +280,31 @@ def test_show_tells_what_is_in_a_trace(tmp_path: Path) -> None:
         "at": 0.001, "client": 7, "name": "bkt/é", "offset": 0, "length": 10, "state": None,
     }  # fmt: skip
     assert len(lines) == 3 and "bkt/never read" not in show() and "50.00 %" in show()
+
+
+def test_a_trace_recorded_live_has_the_same_hits_in_the_simulator(tmp_path: Path) -> None:
+    """Within 1 % of the reads: prediction, path and pace are what they were."""
+    text = tmp_path / "text"
+    text.mkdir()
+    (text / "a.txt").write_text(" ".join(f"word{i * 7919 % 9973}" for i in range(100_000)))
+    data, out = tmp_path / "store" / "tokens", tmp_path / "live.hstrace"
+    build_dataset(data, DatasetConfig(sequences=3_600, files=2, vocabulary=2_000), sources=[text])
+    wan = WanConfig(rtt_ms=60.0)
+    with (
+        Stack(data.parent, work=tmp_path, logs=tmp_path, wan=wan) as stack,
+        stack.spoke("live", tmp_path / "cache", prefetch=True) as spoke,
+        recording(spoke, out) as process,
+    ):
+        begun(out)
+        source = f"http://{spoke.data}/tokens"
+        job = run_job(JobConfig("live", data, source=source, steps=150, read_bytes=4 * KIB))
+        process.signal(signal.SIGINT)
+        assert process.wait() == 0
+    command = [sys.executable, "-m", "hubspoke", "simulate", "--trace", str(out), "--json"]
+    done = subprocess.run(command, capture_output=True, timeout=60.0, check=True)
+    (simulated,) = json.loads(done.stdout)["workloads"]
+    assert job.reads == simulated["reads"] == len(read_trace(out))
+    names = {"hit": "hits", "late": "late", "miss": "misses"}
+    for state, name in names.items():
+        difference = abs(job.states[state] - simulated[name])
+        assert difference <= 0.01 * job.reads, (job.states, simulated)
