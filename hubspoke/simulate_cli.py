@@ -29,6 +29,15 @@ def simulate(
         str | None,
         option("--cache-size", "SIZE", "Of the trace's cache (as recorded, or all its data)."),
     ] = None,
+    policy: Annotated[
+        list[str] | None,
+        option(
+            "--policy",
+            "NAME",
+            "Of another cache in the spoke's place, or hubspoke; again for more: none, lru, "
+            "s3fifo, pinned, belady, readahead, leap.",
+        ),
+    ] = None,
     plot: Annotated[
         str | None, option("--plot", "DIR", "A picture of each run (needs the extra lab).")
     ] = None,
@@ -54,6 +63,7 @@ def simulate(
                 capacity=None if cache_size is None else _size(cache_size),
                 plots=None if plot is None else Path(plot),
                 as_json=as_json,
+                policies=policy or (),
             )
         )
     except ConfigError as e:

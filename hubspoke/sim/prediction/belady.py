@@ -51,10 +51,12 @@ def exact_bytes(trace: Trace, capacity: int) -> Optimum:
 
 
 class Atoms(NamedTuple):
-    """Read i has the atoms first[i] .. last[i] - 1."""
+    """Read i has the atoms first[i] .. last[i] - 1; atom j the units edges[j] .. edges[j + 1] - 1,
+    where all objects' units are counted through."""
 
     first: Ints
     last: Ints
+    edges: Ints
     weight: Ints  # units
     cut: Ints  # bytes that the atom's last unit lacks, at the end of an object
 
@@ -70,13 +72,14 @@ def atoms_of(trace: Trace, unit: int) -> Atoms:
     base = bases[trace.objects]
     begins = base + trace.offsets // unit
     ends = base - (-(trace.offsets + trace.lengths) // unit)
-    edges = np.unique(np.concatenate((begins, ends, bases)))
+    edges = np.unique(np.concatenate((bases, begins, ends)))
     cut = np.zeros(len(edges) - 1, np.int64)
     some = trace.sizes > 0
     cut[np.searchsorted(edges, bases[1:][some]) - 1] = -trace.sizes[some] % unit
     return Atoms(
         np.searchsorted(edges, begins),
         np.searchsorted(edges, ends),
+        edges,
         np.diff(edges),
         cut,
     )

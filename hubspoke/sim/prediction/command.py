@@ -12,7 +12,15 @@ from rich.table import Table
 
 from hubspoke.errors import ConfigError
 from hubspoke.sim.prediction.plot import check_plot, plot
-from hubspoke.sim.prediction.run import Options, check, chosen, run_all, run_trace
+from hubspoke.sim.prediction.run import (
+    Options,
+    check,
+    check_run,
+    chosen,
+    policies,
+    run_all,
+    run_trace,
+)
 
 TABLE_WIDTH = 130
 
@@ -20,7 +28,7 @@ TABLE_WIDTH = 130
 @dataclass(frozen=True, slots=True)
 class Request:
     """What was asked for. prefetch: on, off or None; trace: instead of workloads; capacity: of
-    the trace's cache, bytes."""
+    the trace's cache, bytes; policies: each in the spoke's place, or our own."""
 
     names: Sequence[str] = ()
     part: int = 1
@@ -30,6 +38,7 @@ class Request:
     capacity: int | None = None
     plots: Path | None = None
     as_json: bool = False
+    policies: Sequence[str] = ()
 
 
 def simulate(request: Request) -> None:
@@ -38,22 +47,22 @@ def simulate(request: Request) -> None:
     if request.prefetch not in ("on", "off", None):
         raise ConfigError(f"--prefetch {request.prefetch}: on or off")
     on = None if request.prefetch is None else request.prefetch == "on"
-    options = Options(request.part, on, request.seed)
-    check(options)
+    each = [Options(request.part, on, request.seed, p) for p in policies(request.policies)]
+    for options in each:
+        check(options)
     if request.trace is not None:
-        documents = [_of_trace(request, request.trace, options)]
+        documents = _of_trace(request, request.trace, each)
     elif request.capacity is not None:
         raise ConfigError("--cache-size: of a --trace; a workload has its own")
     else:
-        documents = _of_workloads(request, options)
+        documents = _of_workloads(request, each)
     if request.as_json:
         print(json.dumps({"workloads": documents}, indent=2))
     else:
-        console = Console()
-        console.print(table(documents), width=max(console.width, TABLE_WIDTH))
+        Console(width=max(Console().width, TABLE_WIDTH)).print(table(documents))
 
 
-def _of_trace(request: Request, trace: Path, options: Options) -> dict[str, Any]:
+def _of_trace(request: Request, trace: Path, each: Sequence[Options]) -> list[dict[str, Any]]:
     refused = {
         "WORKLOAD": bool(request.names),
         "--scale": request.part != 1,
@@ -63,10 +72,10 @@ def _of_trace(request: Request, trace: Path, options: Options) -> dict[str, Any]
     wrong = [name for name, given in refused.items() if given]
     if wrong:
         raise ConfigError(f"--trace and {', '.join(wrong)}: a trace is as it was recorded")
-    return run_trace(trace, options, request.capacity)
+    return [run_trace(trace, options, request.capacity) for options in each]
 
 
-def _of_workloads(request: Request, options: Options) -> list[dict[str, Any]]:
+def _of_workloads(request: Request, each: Sequence[Options]) -> list[dict[str, Any]]:
     wanted, plots = chosen(request.names), request.plots
     if plots is not None:
         check_plot(plots)
@@ -75,23 +84,28 @@ def _of_workloads(request: Request, options: Options) -> list[dict[str, Any]]:
         if plots is not None:
             plot(document, plots)
         if not request.as_json:
-            say = f"{document['workload']}: {document['reads']:,} reads, {document['cpu_s']} s"
-            print(say, file=sys.stderr)
+            who = f"{document['workload']} {document['policy']}"
+            print(f"{who}: {document['reads']:,} reads, {document['cpu_s']} s", file=sys.stderr)
 
-    return run_all(wanted, options, done)
+    runs = [(name, options) for name in wanted for options in each]
+    for name, options in runs:
+        check_run(name, options)
+    return run_all(runs, done)
 
 
 def table(documents: Sequence[dict[str, Any]]) -> Table:
     """A row for each run, in the measures of the table of workloads."""
     shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in ("", "reads", "hits", "of ceiling", "steady", "egress", "of MIN", "waste"):
-        shown.add_column(heading, justify="right" if heading else "left")
+    shown.add_column("")
+    for heading in ("policy", "reads", "hits", "of ceiling", "steady", "egress", "of MIN", "waste"):
+        shown.add_column(heading, justify="left" if heading == "policy" else "right")
     for heading in ("utilisation", "bound", "p50", "p99"):
         shown.add_column(heading, justify="right")
     for d in documents:
         jobs = d["jobs"]
         shown.add_row(
             d["workload"],
+            d["policy"],
             f"{d['reads']:,}",
             _percent(d["hit_ratio"]),
             _percent(d["of_ceiling"]),

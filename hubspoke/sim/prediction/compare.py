@@ -1,13 +1,17 @@
 """A run's traffic beside the least that any cache of that size could have had."""
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
 from hubspoke.sim.prediction.belady import belady, exact_bytes
+from hubspoke.sim.prediction.job import JobSpec
 from hubspoke.sim.prediction.recorder import Reads
-from hubspoke.traces.trace import Trace
+from hubspoke.sim.prediction.workload import Workload
+from hubspoke.traces.trace import NOT_KNOWN, Trace
 
 
 def trace_of(names: Sequence[str], sizes: Sequence[int], reads: Reads) -> Trace:
@@ -33,3 +37,34 @@ def against_minimum(trace: Trace, capacity: int, egress_bytes: int) -> dict[str,
         "exact_minimum_bytes": exact_bytes(trace, capacity).egress_bytes,
         "of_minimum": egress_bytes / minimum,
     }
+
+
+def planned(workload: Workload) -> Trace:
+    """What the jobs will read: step by step, a step's ranks and the jobs one after the other. In
+    a run workers overtake each other, and one job another."""
+    objects, offsets, lengths = array("i"), array("q"), array("q")
+
+    def steps(spec: JobSpec) -> Iterator[tuple[int, int]]:
+        return ((epoch, step) for epoch, n in enumerate(spec.steps) for step in range(n))
+
+    for of_jobs in zip_longest(*(steps(spec) for spec in workload.jobs)):
+        for spec, now in zip(workload.jobs, of_jobs, strict=True):
+            if now is None:
+                continue
+            for rank in range(spec.ranks):
+                for number, offset, length in spec.reads(now[0], rank, now[1]):
+                    objects.append(number)
+                    offsets.append(offset)
+                    lengths.append(length)
+    n = len(objects)
+    return Trace(
+        names=list(workload.names),
+        sizes=np.array(workload.sizes, np.int64),
+        at=np.zeros(n, np.float64),
+        objects=np.array(objects, np.int32),
+        offsets=np.array(offsets, np.int64),
+        lengths=np.array(lengths, np.int64),
+        clients=np.zeros(n, np.int32),
+        states=np.full(n, NOT_KNOWN, np.uint8),
+        facts={},
+    )

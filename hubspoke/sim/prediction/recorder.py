@@ -26,6 +26,15 @@ class Reads:
     batches: npt.NDArray[np.int32]
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What only the cache itself knows. causes: of misses. unused_bytes: fetched ahead in vain."""
+
+    causes: dict[str, int]
+    unused_bytes: int
+    stale_reads: int
+
+
 class Recorder:
     """Grows by one row for each read, in the order in which they are asked for."""
 

@@ -89,11 +89,9 @@ def batches_to_steady(reads: Reads, chosen: npt.NDArray[np.bool_], batches: int)
 
 def result(world: World, cpu_s: float) -> dict[str, Any]:
     """The JSON document of one run."""
-    reads, spoke, workload = world.recorder.reads(), world.spoke, world.workload
+    reads, workload = world.recorder.reads(), world.workload
     total = counts(reads, np.ones(len(reads.at), dtype=bool))
-    ledger = spoke.core.ledger
-    spoke.core.dispatch(world.engine.now)  # settles what was wasted last
-    unused = max(0, ledger.prefetch_issued_bytes - ledger.prefetch_used_bytes)
+    outcome = world.reader.outcome(world.engine.now)
     ceiling = 1 - workload.first_misses / total.reads
     jobs = [_job(world, job, reads) for job in world.jobs]
     assert total.hit_ratio is not None
@@ -108,16 +106,16 @@ def result(world: World, cpu_s: float) -> dict[str, Any]:
         "hit_ratio": total.hit_ratio,
         "ceiling": ceiling,
         "of_ceiling": total.hit_ratio / ceiling if ceiling > 0 else None,
-        "causes": {cause: n for cause, n in ledger.misses_by_cause.items() if n},
+        "causes": outcome.causes,
         "p50_ms": total.p50_ms,
         "p99_ms": total.p99_ms,
         "bytes": total.bytes,
         "unique_bytes": total.unique_bytes,
         "egress_bytes": world.path.delivered,
         **against_minimum(trace, workload.capacity, world.path.delivered),
-        "waste": unused / world.path.delivered if world.path.delivered else 0.0,
+        "waste": outcome.unused_bytes / world.path.delivered if world.path.delivered else 0.0,
         "written_bytes": world.disk.written_bytes,
-        "stale_reads": spoke.stale_reads,
+        "stale_reads": outcome.stale_reads,
         "jobs": jobs,
         "simulated_s": world.engine.now,
         "cpu_s": round(cpu_s, 2),

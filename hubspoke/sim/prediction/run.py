@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hubspoke.errors import ConfigError
+from hubspoke.sim.prediction.peers import NAMES
 from hubspoke.sim.prediction.replay import of_trace
 from hubspoke.sim.prediction.result import result
 from hubspoke.sim.prediction.workload import Size, Workload
@@ -20,15 +21,27 @@ from hubspoke.traces.format import read_trace
 PARTS_MAX = 1_024
 # The longest first, or it would run alone at the end.
 LONGEST_FIRST = ("W4", "W12", "W10", "W9", "W3", "W2", "W1")
+OURS = "hubspoke"
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """prefetch: None is on, and for a trace as it was in its run."""
+    """prefetch: None is on, and for a trace as it was in its run. policy: a peer's in the spoke's
+    place, or our own."""
 
     part: int = 1
     prefetch: bool | None = None
     seed: int = 0
+    policy: str = OURS
+
+
+def policies(names: Sequence[str]) -> list[str]:
+    """Names of policies, our own if none is given. Raises ConfigError."""
+    known = (OURS, *NAMES)
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"--policy {name}: no such policy; one of {', '.join(known)}")
+    return list(dict.fromkeys(names)) or [OURS]
 
 
 def chosen(names: Sequence[str]) -> list[str]:
@@ -42,10 +55,20 @@ def chosen(names: Sequence[str]) -> list[str]:
 
 def check(options: Options) -> None:
     """Raises ConfigError."""
+    if options.policy != OURS and options.prefetch is not None:
+        raise ConfigError(f"--prefetch: of the spoke; the policy {options.policy} is as it is")
     if not 1 <= options.part <= PARTS_MAX:
         raise ConfigError(f"--scale {options.part}: 1 (full size) to {PARTS_MAX}, a part of it")
     if not 0 <= options.seed < 2**31:
         raise ConfigError(f"--seed {options.seed}: 0 to {2**31 - 1}")
+
+
+def check_run(name: str, options: Options) -> None:
+    """Raises ConfigError where a workload asks of a spoke what a peer cannot do."""
+    if options.policy == OURS:
+        return
+    if BY_NAME[name](Size(options.part, options.seed)).happenings is not None:
+        raise ConfigError(f"--policy {options.policy}: not for {name}, where the hub fails")
 
 
 def run_one(name: str, options: Options) -> dict[str, Any]:
@@ -68,29 +91,30 @@ def run_workload(
     """prefetch: if the options do not say."""
     began = time.process_time()
     on = bool(prefetch if options.prefetch is None else options.prefetch)
-    world = World(workload, prefetch=on)
+    world = World(workload, prefetch=on, policy=None if options.policy == OURS else options.policy)
     world.run()
     document = result(world, time.process_time() - began)
     document |= {"scale": options.part, "prefetch": on, "seed": options.seed}
+    document["policy"] = options.policy
     return document
 
 
 def run_all(
-    names: Sequence[str], options: Options, done: Callable[[dict[str, Any]], None]
+    runs: Sequence[tuple[str, Options]], done: Callable[[dict[str, Any]], None]
 ) -> list[dict[str, Any]]:
-    """The documents in the order of the names; `done` is told each when it is there."""
-    processes = min(len(names), os.cpu_count() or 1)
+    """The documents of these workloads, in this order; `done` is told each when it is there."""
+    processes = min(len(runs), os.cpu_count() or 1)
     if processes == 1:
         found = []
-        for name in names:
-            found.append(run_one(name, options))
+        for run in runs:
+            found.append(run_one(*run))
             done(found[-1])
         return found
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-        order = sorted(names, key=LONGEST_FIRST.index)
-        futures = {pool.submit(run_one, name, options): name for name in order}
-        by_name = {}
+        order = sorted(enumerate(runs), key=lambda item: LONGEST_FIRST.index(item[1][0]))
+        futures = {pool.submit(run_one, *run): place for place, run in order}
+        by_place = {}
         for future in as_completed(futures):
-            by_name[futures[future]] = future.result()
-            done(by_name[futures[future]])
-    return [by_name[name] for name in names]
+            by_place[futures[future]] = future.result()
+            done(future.result())
+    return [by_place[place] for place in range(len(runs))]

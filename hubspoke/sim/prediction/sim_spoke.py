@@ -20,7 +20,7 @@ from hubspoke.sim.prediction.disk import Disk
 from hubspoke.sim.prediction.engine import Engine
 from hubspoke.sim.prediction.objects import Objects
 from hubspoke.sim.prediction.path import Path
-from hubspoke.sim.prediction.recorder import Recorder
+from hubspoke.sim.prediction.recorder import Outcome, Recorder
 from hubspoke.spoke.tuning import SpokeTuning
 
 HANDED_S = 50e-6  # from a frame's arrival to the reader's next step
@@ -210,6 +210,14 @@ class SimSpoke:
             self._dispatch()
         elif self.core.scheduler.wants(fetch.lane, now):
             self._dispatch()
+
+    def outcome(self, now: float) -> Outcome:
+        """Settles what was wasted last."""
+        ledger = self.core.ledger
+        self.core.dispatch(now)
+        unused = max(0, ledger.prefetch_issued_bytes - ledger.prefetch_used_bytes)
+        causes = {cause: n for cause, n in ledger.misses_by_cause.items() if n}
+        return Outcome(causes, unused, self.stale_reads)
 
     # -- what happens to it -------------------------------------------------------------------
 

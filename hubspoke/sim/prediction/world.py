@@ -1,10 +1,13 @@
 """One run of a workload: everything that exists in it."""
 
+from hubspoke.sim.prediction.compare import planned
 from hubspoke.sim.prediction.disk import Disk
 from hubspoke.sim.prediction.engine import Engine
 from hubspoke.sim.prediction.job import Job
 from hubspoke.sim.prediction.objects import Objects
 from hubspoke.sim.prediction.path import Path
+from hubspoke.sim.prediction.peer_spoke import PeerSpoke
+from hubspoke.sim.prediction.peers import make
 from hubspoke.sim.prediction.recorder import Recorder
 from hubspoke.sim.prediction.sim_spoke import SimSpoke
 from hubspoke.sim.prediction.workload import Workload
@@ -14,27 +17,47 @@ from hubspoke.spoke.tuning import SpokeTuning
 class World:
     """Made of a workload; `run` reads all of it."""
 
-    def __init__(self, workload: Workload, *, prefetch: bool = True) -> None:
+    def __init__(
+        self, workload: Workload, *, prefetch: bool = True, policy: str | None = None
+    ) -> None:
+        """policy: of a peer (`peers.NAMES`) that takes the spoke's place; prefetch is the
+        spoke's."""
         self.workload = workload
         self.engine = Engine()
         self.objects = Objects(workload.names, workload.sizes)
         self.path = Path(self.engine, workload.path)
         self.disk = Disk(workload.disk)
         self.recorder = Recorder()
-        self.spoke = SimSpoke(
+        self.reader: SimSpoke | PeerSpoke = (
+            self._spoke(prefetch) if policy is None else self._peer(policy)
+        )
+        self.jobs: list[Job] = []
+        client = 0
+        for spec in workload.jobs:
+            self.jobs.append(Job(self.engine, self.reader, spec, client))
+            client += spec.clients
+        self.clients = client
+
+    def _spoke(self, prefetch: bool) -> SimSpoke:
+        return SimSpoke(
             self.engine,
             self.objects,
             self.path,
             self.disk,
             self.recorder,
-            tuning=SpokeTuning(workload.capacity, "simulated", prefetch),
+            tuning=SpokeTuning(self.workload.capacity, "simulated", prefetch),
         )
-        self.jobs: list[Job] = []
-        client = 0
-        for spec in workload.jobs:
-            self.jobs.append(Job(self.engine, self.spoke, spec, client))
-            client += spec.clients
-        self.clients = client
+
+    def _peer(self, policy: str) -> PeerSpoke:
+        future = planned(self.workload) if policy == "belady" else None
+        subject = make(policy, self.workload.capacity, self.workload.sizes, trace=future)
+        return PeerSpoke(self.engine, subject, self.path, self.disk, self.recorder)
+
+    @property
+    def spoke(self) -> SimSpoke:
+        """For what happens to a spoke and not to a peer."""
+        assert isinstance(self.reader, SimSpoke)
+        return self.reader
 
     def run(self) -> None:
         if self.workload.happenings is not None:

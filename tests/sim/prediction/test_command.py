@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hubspoke.cli import app
+from hubspoke.sim.prediction.peers import NAMES
 
 
 def simulate(*args: str) -> tuple[int, str, str]:
@@ -21,6 +22,9 @@ def simulate(*args: str) -> tuple[int, str, str]:
         (["--scale", "0"], "--scale 0: 1 (full size) to 1024"),
         (["--prefetch", "maybe"], "--prefetch maybe: on or off"),
         (["--seed", "-1"], "--seed -1: 0 to"),
+        (["--policy", "arc"], "--policy arc: no such policy; one of hubspoke, none, lru"),
+        (["--policy", "lru", "--prefetch", "off"], "--prefetch: of the spoke; the policy lru"),
+        (["W1", "W12", "--policy", "lru"], "--policy lru: not for W12, where the hub fails"),
         (["--trace", "t", "W1", "--scale", "4"], "--trace and WORKLOAD, --scale: a trace is as"),
         (["--trace", "t", "--cache-size", "many"], "--cache-size many: a size such as 10GiB"),
         (["W1", "--cache-size", "1GiB"], "--cache-size: of a --trace"),
@@ -44,3 +48,24 @@ def test_a_run_is_one_json_document_and_a_picture(tmp_path: Path) -> None:
     assert w1["minimum_bytes"] == w1["exact_minimum_bytes"] == w1["unique_bytes"]
     assert w1["of_minimum"] == w1["egress_bytes"] / w1["minimum_bytes"] < 1.05
     assert (plots / "W1.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_each_policy_is_a_run_of_the_same_reads(tmp_path: Path) -> None:
+    args = ["w2", "--scale", "256", "--policy", "hubspoke", "--policy", "readahead"]
+    status, out, _ = simulate(*args, "--policy", "none", "--json", "--plot", str(tmp_path))
+    assert status == 0
+    runs = json.loads(out)["workloads"]
+    assert [r["policy"] for r in runs] == ["hubspoke", "readahead", "none"]
+    assert len({r["reads"] for r in runs}) == 1
+    assert runs[1]["hit_ratio"] > 0.5 > runs[2]["hit_ratio"] == 0
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "W2-none.png",
+        "W2-readahead.png",
+        "W2.png",
+    ]
+
+
+def test_every_policy_is_named_in_the_help() -> None:
+    text = CliRunner().invoke(app, ["simulate", "--help"], env={"COLUMNS": "200"}).stdout
+    for name in NAMES:
+        assert name in text

@@ -44,7 +44,8 @@ def test_an_outage_and_a_rename_leave_no_stale_read_and_no_job_hanging() -> None
 def test_runs_side_by_side_are_those_of_one_after_the_other() -> None:
     told: list[str] = []
     options = Options(1_000, prefetch=False)
-    both = run_all(["W12", "W9"], options, lambda d: told.append(d["workload"]))
+    runs = [("W12", options), ("W9", options)]
+    both = run_all(runs, lambda d: told.append(d["workload"]))
     assert [d["workload"] for d in both] == ["W12", "W9"]
     assert sorted(told) == ["W12", "W9"]
     alone = run_one("W9", options)
