@@ -187,6 +187,9 @@ class SpokeLease:
         new = False
         for revocation_id, name in grant.revocations:
             new |= self.revoke(revocation_id, name, now=now)
+            if grant.term_s > 0 and revocation_id in self._revoked_at:
+                # Nor did the change wait for this lease, which the hub gave meanwhile.
+                self._revoked_at[revocation_id] = min(sent_at, self._revoked_at[revocation_id])
         self._clearing.append((grant.through, required, frozenset(i for i, _ in grant.revocations)))
         if grant.term_s > 0:
             until = sent_at + grant.term_s - self._config.margin_s
@@ -222,7 +225,17 @@ class SpokeLease:
                 self._drop(revocation_id)
         self._clearing = waiting[-64:]  # a newer reply clears all that an older one would
         self._note_current(applied, now)
-        self._held = [h for h in self._held if h.until > now]
+        # Of those whose sequence is applied the last to end is all that counts.
+        best: _Held | None = None
+        held: list[_Held] = []
+        for one in self._held:
+            if one.until <= now:
+                continue
+            if applied < one.required:
+                held.append(one)
+            elif best is None or one.until > best.until:
+                best = one
+        self._held = [best, *held] if best is not None else held
 
     def state(self, *, now: float, applied: LogSequence) -> LeaseState:
         self._note_current(applied, now)
@@ -242,7 +255,8 @@ class SpokeLease:
         """Up to when the replica was surely current; None: no lease was ever valid.
 
         To the end of the last lease, but not beyond a revocation whose change has not come: it
-        was acknowledged, so its change did not wait for the lease to run out.
+        was acknowledged, so its change did not wait for the lease to run out. One that came with
+        a lease may have ended at the hub as soon as that was asked for.
         """
         if self._current_until is None:
             return None

@@ -233,6 +233,33 @@ def test_a_replica_is_current_no_longer_than_a_revocation_whose_change_has_not_c
     assert lease.current_until() == 11.9
 
 
+def test_a_lease_makes_what_is_called_back_with_it_current_no_longer_than_it_was_asked_for() -> (
+    None
+):
+    """A change does not wait for a lease that was given while it was under way: it may be over
+    before the reply arrives, or the revocation that was told before the reply."""
+    lease = spoke_after(Grant(2.0, ((3, A),), 3), sent=10.0, now=11.0)
+    assert state(lease, 11.0) == "valid"
+    assert lease.current_until() == 10.0
+    told = SpokeLease(CONFIG)
+    told.revoke(3, A, now=10.9)
+    grant = Grant(2.0, ((3, A), (4, B)), 4)
+    at = LogSequence(0)
+    told.replied(sent_at=10.0, grant=grant, required=at, applied=at, now=11.0)
+    assert told.current_until() == 10.0
+    told.ended([3])
+    # A later one does not prove that it was current longer.
+    told.replied(sent_at=12.0, grant=grant, required=at, applied=at, now=12.1)
+    assert told.current_until() == 10.0
+
+
+def test_a_refusal_says_nothing_of_how_long_what_is_called_back_was_current() -> None:
+    lease = spoke_after(Grant(2.0, (), 0), sent=10.0, now=10.1)
+    at = LogSequence(0)
+    lease.replied(sent_at=10.2, grant=Grant(0.0, ((3, A),), 3), required=at, applied=at, now=10.5)
+    assert lease.current_until() == 10.5
+
+
 def test_the_revocations_of_a_hub_that_died_end_with_the_first_reply_of_its_next_life() -> None:
     lease = SpokeLease(CONFIG)
     lease.revoke(3, A, now=10.0)
