@@ -22,6 +22,8 @@ SETTLE_TRIES = 5
 PROGRESS_EACH = 50_000
 LIVES_FACT = "incarnations"
 LIVES_MAX = 256  # starts of the hub that a spoke may have slept through
+FIRST_ID_FACT = "first_change_id"
+IDS_PER_LIFE = 1 << 40  # more than three years of 10,000 changes a second take
 
 
 @dataclass(slots=True)
@@ -79,6 +81,19 @@ async def need_objects(store: ObjectStore, namespace: NamespaceStore) -> None:
         f"the store shows no object, and the log in the state folder has {known}: is its file "
         "system mounted? If all of them were deleted, begin with an empty state folder"
     )
+
+
+async def first_change_id(namespace: NamespaceStore, unix_us: int) -> int:
+    """Note and return an id above all that earlier lives under this state gave out.
+
+    The Unix clock alone does not do: set back between two lives, it made ids which the spokes took
+    for those of revocations that had ended. It is for states that noted nothing yet.
+    """
+    noted = namespace.fact(FIRST_ID_FACT)
+    first = unix_us if noted is None else max(unix_us, int(noted) + IDS_PER_LIFE)
+    with suppress(StoreUnavailable):  # as for the incarnation
+        await namespace.put_fact(FIRST_ID_FACT, str(first))
+    return first
 
 
 async def settle_intents(store: ObjectStore, namespace: NamespaceStore) -> int:

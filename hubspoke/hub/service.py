@@ -27,6 +27,7 @@ from hubspoke.hub.feed import Feeds, revocations
 from hubspoke.hub.index import (
     IndexProgress,
     begin_life,
+    first_change_id,
     first_index,
     need_objects,
     settle_buckets,
@@ -107,9 +108,7 @@ class HubService(HubWrites):
         await self._store.sweep([])
         assert namespace.epoch is not None
         self._noted_term_s = self._former_term_s = former_term_s
-        # Microseconds since 1970 are above all ids of an earlier life, which gave out fewer than
-        # one a microsecond.
-        first_id = self._clock.unix_ns() // 1000
+        first_id = await first_change_id(namespace, self._clock.unix_ns() // 1000)
         self._core = HubCore(
             epoch=namespace.epoch,
             sequence=namespace.sequence,

@@ -15,9 +15,10 @@ class DriftingClock:
         self.rate = rate
         self._loop = loop
         self._offset_s = offset_s
+        self.unix_step_s = 0.0  # by how much somebody has set the Unix clock
 
     def now(self) -> float:
         return self._offset_s + self.rate * self._loop.time()
 
     def unix_ns(self) -> int:
-        return UNIX_NS + int(self.rate * self._loop.time() * 1e9)
+        return UNIX_NS + int((self.unix_step_s + self.rate * self._loop.time()) * 1e9)

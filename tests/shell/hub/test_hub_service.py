@@ -34,7 +34,14 @@ from hubspoke.frontends.s3.response import buffers, close
 from hubspoke.hub.service import LEASE_TERM_FACT, HubService
 from hubspoke.hub.tuning import HubTuning
 from hubspoke.ports import ReadResult, Staged
-from hubspoke.wire import FeedChanges, FeedResync, FeedStart, LeaseRequest, Message
+from hubspoke.wire import (
+    FeedChanges,
+    FeedResync,
+    FeedStart,
+    LeaseRequest,
+    Message,
+    ReadIndexRequest,
+)
 from tests.hub_bench import until
 
 NAME = ObjectName("bkt", "k")
@@ -576,6 +583,31 @@ async def test_a_first_start_cut_short_behind_its_index_still_waits_out_the_leas
     await hub.close()
     # They have run out, and no lease was granted since: the next start need not wait.
     assert namespace.fact(LEASE_TERM_FACT) == "0.0"
+
+
+class SetClock(BootClock):
+    """Somebody has set the Unix time forward by so much, or back."""
+
+    def __init__(self, by_s: int) -> None:
+        self._by_s = by_s
+
+    def unix_ns(self) -> int:
+        return super().unix_ns() + self._by_s * 10**9
+
+
+async def test_revocation_ids_rise_also_when_the_unix_clock_is_set_back() -> None:
+    """A spoke would take a new revocation for an old one that is over, and read on."""
+    store, namespace = MemoryObjectStore(["bkt"]), MemoryNamespace(keep_log=True)
+    through = 0
+    for by_s in (0, -86400, 86400, -86400 * 365):
+        hub = HubService(store, namespace, SetClock(by_s), TUNING)
+        await hub.start()
+        ask = ReadIndexRequest("s1", hub.facts().epoch)
+        assert hub.read_index(ask).through >= through
+        await hub.put(NAME, {}, body(b"1"))
+        assert hub.read_index(ask).through > through
+        through = hub.read_index(ask).through
+        await hub.close()
 
 
 # Crashes ---------------------------------------------------------------------------------------
