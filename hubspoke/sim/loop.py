@@ -21,7 +21,7 @@ import itertools
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine
-from contextvars import ContextVar, copy_context
+from contextvars import Context, ContextVar, copy_context
 from typing import Any, NoReturn, TypeVar
 
 T = TypeVar("T")
@@ -86,18 +86,30 @@ class VirtualLoop(asyncio.BaseEventLoop):
     """Time starts at 0 and moves only when nothing is ready. `callbacks`: run so far."""
 
     _ready: deque[events.Handle]
-    _scheduled: list[events.TimerHandle]
 
     def __init__(self) -> None:
         super().__init__()
         self.callbacks = 0
         self.processes: list[Process] = []
         self._now = 0.0
+        # Tuples, which compare fast and let timers of one moment go in the order they were set.
+        self._timers: list[tuple[float, int, events.TimerHandle]] = []
         self._numbers = itertools.count()
         self._burying = False
 
     def time(self) -> float:
         return self._now
+
+    def call_at(  # type: ignore[override]  # typeshed binds the arguments' types to the callback's
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> events.TimerHandle:
+        timer = events.TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._timers, (when, next(self._numbers), timer))
+        return timer
 
     def ready(self, handles: deque[events.Handle]) -> None:
         self._ready.extend(handles)
@@ -122,17 +134,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _run_once(self) -> None:
         """asyncio's own step, with the jump in time and the gate of the processes."""
-        scheduled, ready = self._scheduled, self._ready
-        while scheduled and scheduled[0]._cancelled:
-            self._dropped(heapq.heappop(scheduled))
+        timers, ready = self._timers, self._ready
+        while timers and timers[0][2]._cancelled:
+            heapq.heappop(timers)
         if not ready and not self._stopping:  # type: ignore[attr-defined]  # as BaseEventLoop does
-            if not scheduled:
+            if not timers:
                 raise RuntimeError(f"nothing is left to happen at {self._now:.3f} s")
-            self._now = max(self._now, scheduled[0].when())
-        while scheduled and scheduled[0].when() <= self._now:
-            handle = heapq.heappop(scheduled)
-            self._dropped(handle)
-            ready.append(handle)
+            self._now = max(self._now, timers[0][0])
+        while timers and timers[0][0] <= self._now:
+            ready.append(heapq.heappop(timers)[2])
         for _ in range(len(ready)):
             one = ready.popleft()
             if one._cancelled:
@@ -141,9 +151,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
             if process is None or self._burying or process.takes(one):
                 self.callbacks += 1
                 one._run()
-
-    def _dropped(self, handle: events.TimerHandle) -> None:
-        handle._scheduled = False  # type: ignore[attr-defined]  # as BaseEventLoop does
 
     def _timer_handle_cancelled(self, handle: events.TimerHandle) -> None:
         """Cancelled timers leave when their time has come; a run is short."""

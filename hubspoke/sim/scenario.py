@@ -26,14 +26,48 @@ from hubspoke.sim.workload import BUCKET, Clients
 
 # Keys that are prefixes of others, a directory marker, order that is not the alphabet's.
 KEYS = ("a", "a/", "a/b", "a/b/c", "ab", "z\u00e9")
-SECONDS = 20.0
 # After every fault has ended: the longest lease, the longest backoffs, and a snapshot.
 SETTLES_S = 60.0
-WRITERS = 3
 SLOWEST_S = 10.0
 # Rates that differ by what the margin covers.
 RATES = (0.9876, 1.0, 1.0124)
-ONE_WAY_S = (0.001, 0.01, 0.03, 0.03, 0.075, 0.15, 0.3)
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What the clients of a seed are like, and how often something goes wrong.
+
+    write_pause_s: mean, of each writer; read_pause_s: of the reader at each machine. every_way:
+    each change is read by GET, HEAD and LIST at each spoke once it is acknowledged; else by one of
+    them, as it falls out. pauses_s, one_way_s: mean times between two faults, and paths, of which
+    a seed draws. lossy: share of the messages that a storm delays, repeats or loses.
+    """
+
+    keys: tuple[str, ...] = KEYS
+    seconds: float = 20.0
+    writers: int = 3
+    write_pause_s: float = 0.15
+    read_pause_s: float = 0.1
+    every_way: bool = False
+    pauses_s: tuple[float, ...] = (0.5, 1.5, 5.0, 15.0)
+    one_way_s: tuple[float, ...] = (0.001, 0.01, 0.03, 0.03, 0.075, 0.15, 0.3)
+    lossy: float = 1.0
+
+
+STORM = Profile()
+# For many rounds: leases are seldom lost, and many writes share what is sent all the time. No path
+# on which acknowledgements of revocations are late as a rule: it would get no lease.
+CALM = Profile(
+    keys=tuple(f"m{i:02}" for i in range(64)),
+    seconds=20.0,
+    writers=16,
+    write_pause_s=0.1,
+    read_pause_s=1.0,
+    every_way=True,
+    pauses_s=(10.0, 30.0),
+    one_way_s=(0.001, 0.01, 0.03, 0.03, 0.075),
+    lossy=0.1,
+)
 
 
 @dataclass(slots=True)
@@ -47,14 +81,14 @@ class Outcome:
     history: History | None = None
 
 
-def run(seed: int, *, seconds: float = SECONDS) -> Outcome:
+def run(seed: int, profile: Profile = STORM) -> Outcome:
     """Run and judge one seed."""
     loop = VirtualLoop()
     collecting = gc.isenabled()
     gc.disable()  # what it frees when would be in the run's order
     try:
-        scenario = Scenario(loop, seed)
-        outcome = loop.run_until_complete(scenario.run(seconds))
+        scenario = Scenario(loop, seed, profile)
+        outcome = loop.run_until_complete(scenario.run())
         outcome.callbacks = loop.callbacks
     finally:
         loop.bury()
@@ -66,13 +100,14 @@ def run(seed: int, *, seconds: float = SECONDS) -> Outcome:
 class Scenario:
     """What a seed stands for."""
 
-    def __init__(self, loop: VirtualLoop, seed: int) -> None:
+    def __init__(self, loop: VirtualLoop, seed: int, profile: Profile) -> None:
         self.seed = seed
+        self._profile = profile
         self._rng = rng = random.Random(seed)
         self._loop = loop
         self._network = Network(loop)
         self._states: list[tuple[Value, ...]] = []  # of all names, after each change at the hub
-        self.names = [ObjectName(BUCKET, key) for key in KEYS]
+        self.names = [ObjectName(BUCKET, key) for key in profile.keys]
         config = self._config()
         self._store = FaultyObjectStore(
             MemoryObjectStore([BUCKET]), seed=rng.getrandbits(32), pause=self._store_pause
@@ -90,19 +125,23 @@ class Scenario:
             for i in range(1, rng.choice((2, 3)) + 1)
         ]
         self.history = History(loop)
-        self.clients = Clients(self.hub, self.spokes, self.names, self.history, self._own_rng())
-        rates = FaultRates(pause_s=rng.choice((0.5, 1.5, 5.0, 15.0)))
+        self.clients = Clients(
+            self.hub, self.spokes, self.names, self.history, self._own_rng(), profile.every_way
+        )
+        rates = FaultRates(pause_s=rng.choice(profile.pauses_s))
         self.trouble = Trouble(self.hub, self.spokes, self._store, rates, self._own_rng())
 
-    async def run(self, seconds: float) -> Outcome:
+    async def run(self) -> Outcome:
+        profile = self._profile
         outcome = Outcome(self.seed, history=self.history)
         self.hub.start()
         for spoke in self.spokes:
             spoke.start()
-        clients = [self.clients.write_forever(0.15) for _ in range(WRITERS)]
-        clients += [self.clients.read_forever(m, 0.1) for m in (self.hub, *self.spokes)]
+        write, read = self.clients.write_forever, self.clients.read_forever
+        clients = [write(profile.write_pause_s) for _ in range(profile.writers)]
+        clients += [read(m, profile.read_pause_s) for m in (self.hub, *self.spokes)]
         tasks = [asyncio.create_task(work) for work in (*clients, self.trouble.run())]
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(profile.seconds)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -172,7 +211,11 @@ class Scenario:
         return DriftingClock(self._loop, offset_s=rng.uniform(0, 1e6), rate=rng.choice(RATES))
 
     def _path(self) -> Path:
-        model = PathModel(one_way_s=self._rng.choice(ONE_WAY_S))
+        lossy = self._profile.lossy
+        model = PathModel(one_way_s=self._rng.choice(self._profile.one_way_s))
+        model = replace(
+            model, slow=lossy * model.slow, twice=lossy * model.twice, broken=lossy * model.broken
+        )
         return Path(self._network, model, self._own_rng())
 
     def _own_rng(self) -> random.Random:

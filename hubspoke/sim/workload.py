@@ -41,6 +41,7 @@ class Clients:
         names: Sequence[ObjectName],
         history: History,
         rng: random.Random,
+        every_way: bool,
     ) -> None:
         self.counts: Counter[str] = Counter()
         self.torn: list[str] = []
@@ -49,6 +50,7 @@ class Clients:
         self._names = names
         self._history = history
         self._rng = rng
+        self._every_way = every_way
         self._rounds: dict[asyncio.Task[None], None] = {}
         self._bodies = itertools.count(1)
 
@@ -64,8 +66,13 @@ class Clients:
 
     async def _round(self, name: ObjectName) -> None:
         """Reads that begin after the acknowledgement, at every spoke."""
-        reads = [self.read(spoke, name, self._rng.choice(READS)) for spoke in self._spokes]
-        self.counts["rounds"] += any(await asyncio.gather(*reads))
+        reads = [
+            self.read(spoke, name, how)
+            for spoke in self._spokes
+            for how in (READS if self._every_way else (self._rng.choice(READS),))
+        ]
+        leased = await asyncio.gather(*reads)  # first: other rounds count meanwhile
+        self.counts["rounds"] += any(leased)
 
     async def read_forever(self, machine: Machine, pause_s: float) -> None:
         while True:
@@ -177,6 +184,8 @@ class Clients:
     def _span(self, name: ObjectName) -> tuple[str, str, int]:
         """A page that speaks for the name, if its limit lets it."""
         key = name.key
+        if self._every_way:  # a wide page would wait for ever among so many changes
+            return key, "", 1000
         prefix = self._rng.choice(("", key[: key.find("/") + 1], key))
         after = self._rng.choice(("", min(n.key for n in self._names)))
         return prefix, "" if after >= key else after, self._rng.choice((2, 1000))
