@@ -26,6 +26,10 @@ from tests.witnesses import (
 STRICT, BOUNDED = f"{BUCKET}/=strict", f"{BUCKET}/=bounded:3600"
 SOAK_ROUNDS = int(os.environ.get("HUBSPOKE_SOAK_OVERWRITES", "5000"))
 SOAK_SECONDS = float(os.environ.get("HUBSPOKE_SOAK_FAULT_SECONDS", "120"))
+# What goes wrong ends a run, not the patience of who waits for it. A round takes 0.2 s at most on
+# two cores shared with others; a fault, the time to mend it.
+OVERWRITES_S = 120 + 0.2 * SOAK_ROUNDS
+FAULTS_S = 120 + 2 * SOAK_SECONDS
 BOTO_EVERY = 8
 
 
@@ -73,7 +77,7 @@ async def overwrite(fleet: Fleet, rounds: int, names: int = 64) -> tuple[Witness
                 if value is None or value < number
             )
 
-    async with doors(fleet) as opened, asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(OVERWRITES_S), doors(fleet) as opened, asyncio.TaskGroup() as tasks:
         for name in range(names):
             tasks.create_task(one_name(name, opened.of(name)))
     return witness, stale
@@ -100,14 +104,14 @@ def test_an_acknowledged_overwrite_is_never_read_stale(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(OVERWRITES_S + 60)
 def test_thousands_of_acknowledged_overwrites_are_never_read_stale(tmp_path: Path) -> None:
     with running_fleet(tmp_path, bucket=BUCKET, policies=[STRICT, BOUNDED]) as fleet:
         overwrites_are_never_read_stale(fleet, SOAK_ROUNDS)
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(OVERWRITES_S + 60)
 @pytest.mark.skipif(TunWan.available() is not None, reason=str(TunWan.available()))
 def test_the_same_over_the_kernels_own_tcp(tmp_path: Path) -> None:
     with running_fleet(tmp_path, bucket=BUCKET, policies=[STRICT, BOUNDED], tun=True) as fleet:
@@ -234,7 +238,7 @@ class Traffic:
 
 
 async def with_faults(fleet: Fleet, faults: list[tuple[str, float, Node]], seed: int) -> Witness:
-    async with doors(fleet) as opened:
+    async with asyncio.timeout(FAULTS_S), doors(fleet) as opened:
         traffic = Traffic(opened, seed)
         for fault, seconds, victim in faults:
             await asyncio.sleep(0.5)
@@ -278,7 +282,7 @@ def soak_with_faults(fleet: Fleet, seed: int) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(FAULTS_S + 60)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_long_history_with_faults_is_linearizable(tmp_path: Path, seed: int) -> None:
     with running_fleet(tmp_path, bucket=BUCKET, policies=[STRICT, BOUNDED]) as fleet:
@@ -286,7 +290,7 @@ def test_a_long_history_with_faults_is_linearizable(tmp_path: Path, seed: int) -
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(FAULTS_S + 60)
 @pytest.mark.skipif(TunWan.available() is not None, reason=str(TunWan.available()))
 def test_the_same_with_faults_over_the_kernels_own_tcp(tmp_path: Path) -> None:
     with running_fleet(tmp_path, bucket=BUCKET, policies=[STRICT, BOUNDED], tun=True) as fleet:
