@@ -142,6 +142,22 @@ def test_punching_frees_disk_space(tmp_path: Path) -> None:
     s.close()
 
 
+@pytest.mark.parametrize(("size", "floor"), [(10 << 30, (10 << 30) // 20), (4 << 40, 1 << 30)])
+def test_some_of_the_disk_stays_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, floor: int
+) -> None:
+    store = FileBlockStore([tmp_path])
+    fields = list(os.statvfs(tmp_path))
+    # Block and fragment size, blocks in all, free, and free for others than root.
+    fields[:5] = [4096, 4096, size // 4096, size // 4096, (3 << 30) // 4096]
+    told = os.statvfs_result(fields)
+    monkeypatch.setattr(os, "statvfs", lambda path: told)
+    assert store.room() == (3 << 30) - floor
+    fields[4] = 0
+    told = os.statvfs_result(fields)
+    assert store.room() == -floor
+
+
 def test_a_write_that_fails_half_way_gives_its_space_back(tmp_path: Path) -> None:
     store = FileBlockStore([tmp_path])
     store.load()
