@@ -91,7 +91,9 @@ class HubService(HubWrites):
             self._not_ready = "first index of the store"
             # Whoever served this store before may have granted leases that still run. Noted
             # before there is an epoch: a start that fails or dies behind it is not fresh again.
-            former_term_s = max(lease.term_s, lease.term_max_s)
+            stranger_term_s = self._tuning.stranger_term_s
+            longest_term_s = max(lease.term_s, lease.term_max_s)
+            former_term_s = longest_term_s if stranger_term_s is None else stranger_term_s
             await namespace.put_fact(LEASE_TERM_FACT, repr(former_term_s))
             epoch = Epoch(self._new_epoch())
             await first_index(self._store, namespace, epoch, self.progress)

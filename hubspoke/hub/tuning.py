@@ -11,6 +11,9 @@ from hubspoke.core.noticed import NoticedConfig
 class HubTuning:
     region: str = ""
     lease: LeaseConfig = field(default_factory=LeaseConfig)
+    # The longest lease that another hub may have granted on a store which this one has no log of;
+    # None: the longest that any may. 0 where it is known that nobody served the store.
+    stranger_term_s: float | None = None
     core: HubCoreConfig = field(default_factory=HubCoreConfig)
     # Larger reads spend less on calls, smaller ones hold less memory per reader.
     read_chunk_bytes: int = 1 << 20

@@ -63,7 +63,10 @@ async def test_a_hub_finds_what_others_changed_in_the_bucket_at_the_interval(
         version = await put(other, "a", b"one")
         store = S3Store(BUCKET, "behind", endpoint_url=s3_bucket)
         hub = HubService(
-            store, MemoryNamespace(keep_log=True), BootClock(), HubTuning(rescan_s=0.2)
+            store,
+            MemoryNamespace(keep_log=True),
+            BootClock(),
+            HubTuning(stranger_term_s=0.0, rescan_s=0.2),
         )
         await hub.start()
         await until(lambda: hub.facts().watch.mode == "rescan", "rescan")

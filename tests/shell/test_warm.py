@@ -77,7 +77,9 @@ def name(path: str) -> ObjectName:
 @asynccontextmanager
 async def a_hub() -> AsyncIterator[Hub]:
     store = MemoryObjectStore(["data", "logs"])
-    service = HubService(store, MemoryNamespace(keep_log=True), BootClock(), HubTuning())
+    service = HubService(
+        store, MemoryNamespace(keep_log=True), BootClock(), HubTuning(stranger_term_s=0.0)
+    )
     await service.start()
     app = HeldApp(service)
     sock = bind("127.0.0.1", 0, "--listen")

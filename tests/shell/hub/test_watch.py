@@ -30,7 +30,7 @@ from hubspoke.hub.service import HubService
 from hubspoke.hub.tuning import HubTuning
 from tests.hub_bench import until
 
-TUNING = HubTuning(reconcile_rest_s=0.05, reconcile_retry_s=0.2)
+TUNING = HubTuning(stranger_term_s=0.0, reconcile_rest_s=0.05, reconcile_retry_s=0.2)
 
 
 class Bench:
@@ -465,7 +465,9 @@ async def test_a_change_not_yet_noticed_is_noticed_by_the_read_and_never_mixed(
     file = tmp_path / "root" / "bkt" / "a"
     file.write_bytes(b"1" * 4_000_000)
     store = FolderStore(tmp_path / "root")
-    hub = HubService(store, MemoryNamespace(keep_log=True), BootClock(), HubTuning())
+    hub = HubService(
+        store, MemoryNamespace(keep_log=True), BootClock(), HubTuning(stranger_term_s=0.0)
+    )
     await hub.start()
     await until(lambda: hub.facts().watch.mode == "off", "no notifications")
     name = ObjectName("bkt", "a")
@@ -492,7 +494,12 @@ async def test_a_change_not_yet_noticed_is_noticed_by_the_read_and_never_mixed(
 async def test_a_store_that_tells_nothing_is_compared_at_the_interval() -> None:
     """As an S3 store: its only notices are those of a read and of the comparison."""
     store = MemoryObjectStore(["bkt"])
-    hub = HubService(store, MemoryNamespace(keep_log=True), BootClock(), HubTuning(rescan_s=0.05))
+    hub = HubService(
+        store,
+        MemoryNamespace(keep_log=True),
+        BootClock(),
+        HubTuning(stranger_term_s=0.0, rescan_s=0.05),
+    )
     await hub.start()
     staged = await store.stage(ObjectName("bkt", "a"), {}, _body(b"x"))
     await store.complete(staged)
