@@ -2,11 +2,11 @@
 
 A lean HTTP/1.1 client for one kind of answer: 200, chunked or with a length, full of frames. A
 general client moves every byte three times on its way (read, chunk parser, stream buffer) and
-cannot send a request before the one before it has ended; here the kernel writes large payloads
-straight into their own buffer, and requests are pipelined, so that a lane carries bytes all the
-time (bench/cold.py).
+cannot send a request before the one before it has ended; here the kernel writes whatever is there
+into one large buffer, large payloads are slices of it, and requests are pipelined, so that a lane
+carries bytes all the time (bench/cold.py).
 
-    get_buffer: the payload that is being filled, or the small buffer for everything else
+    get_buffer: what is free of the buffer, or a new one that begins with the unfinished payload
     buffer_updated: head -> (chunk size -> chunk data)* -> trailer, frames cut out of chunk data
 
 It must never give a frame to another request than its own: answers come in the order of the
@@ -32,7 +32,10 @@ from hubspoke.errors import (
 )
 
 SMALL_BYTES: Final = 64 << 10  # read at once when no large payload is awaited
-DIRECT_BYTES_MIN: Final = 16 << 10  # a rest of a payload that is worth a read of its own
+LARGE_BYTES: Final = 1 << 20  # and when one is: four frames, so that few are copied to the next
+READ_BYTES_MIN: Final = 32 << 10  # less room than this is not read into
+# Smaller payloads are copied: a slice keeps all of its buffer.
+SLICE_BYTES_MIN: Final = 64 << 10
 PENDING_BYTES_MAX: Final = 4 << 20  # taken from the socket and not yet from us: then it waits
 HEAD_BYTES_MAX: Final = 16 << 10
 ERROR_BYTES_MAX: Final = 500
@@ -86,33 +89,23 @@ class _Parser:
         self._body_left = 0  # of the chunk, or of a body with a length
         self._frame_head = bytearray()
         self._frame: wire.FrameHeader | None = None
-        self._payload = _room(0)
+        # Of a payload that is cut into several chunks, and how much of it is there.
+        self._payload: memoryview | None = None
         self._filled = 0
         self._told = bytearray()  # the text of an answer that is not 200
+        self.lacks = 0  # of `feed`: it goes on when so many bytes are there
+        self.sliced = False  # of `feed`: a payload is a slice of what it was given
 
-    def direct(self) -> memoryview | None:
-        """Where the next bytes belong, if they are many and all of one payload."""
-        if self._frame is None or self._state != self._in_body:
-            return None
-        n = min(len(self._payload) - self._filled, self._body_left)
-        if n < DIRECT_BYTES_MIN:
-            return None
-        return self._payload[self._filled : self._filled + n]
-
-    def direct_done(self, n: int) -> None:
-        self._filled += n
-        self._body_left -= n
-        self._payload_done()
-        self._body_done()
-
-    def feed(self, data: memoryview) -> None:
-        while data:
-            data = data[self._state(data) :]
-
-    @property
-    def between(self) -> bool:
-        """Whether the connection is between two answers."""
-        return self._state == self._in_head and not self._head
+    def feed(self, data: memoryview) -> int:
+        """Returns how much of it was taken; the rest has to be given again, with more behind."""
+        at, end = 0, len(data)
+        self.lacks, self.sliced = 0, False
+        while at < end:
+            used = self._state(data[at:])
+            if not used:
+                break
+            at += used
+        return at
 
     def _line(self, data: memoryview, end: bytes, limit: int) -> tuple[bytes | None, int]:
         """What is cut off up to `end`, once it is there, and the bytes used of `data`."""
@@ -172,7 +165,7 @@ class _Parser:
     def _in_body(self, data: memoryview) -> int:
         n = min(len(data), self._body_left)
         if self._status == b"200":
-            n = self._in_frames(data[:n])
+            n = self._in_frames(data[:n] if n < len(data) else data)
         elif len(self._told) < ERROR_BYTES_MAX:
             self._told += data[:n]
         self._body_left -= n
@@ -188,33 +181,63 @@ class _Parser:
             self._answered()
 
     def _in_frames(self, data: memoryview) -> int:
-        if self._frame is None:
-            if not self._answers[0].left:
-                raise FormatError("bytes after the last range of a fetch")
-            n = wire.FRAME_HEADER.size - len(self._frame_head)
-            self._frame_head += data[:n]
-            n = min(n, len(data))
-            if len(self._frame_head) == wire.FRAME_HEADER.size:
-                self._frame = wire.unpack_frame(bytes(self._frame_head))
-                self._frame_head.clear()
-                self._payload = _room(self._frame.payload_bytes)
-                self._filled = 0
-                self._payload_done()
+        """Returns how much of a chunk's data was taken."""
+        at, end = 0, len(data)
+        while at < end:
+            if self._frame is None:
+                at += self._in_frame_head(data[at:], self._body_left - at)
+            else:
+                used = self._in_payload(data[at:])
+                at += used
+                if not used:
+                    break
+        return at
+
+    def _in_payload(self, data: memoryview) -> int:
+        assert self._frame is not None
+        if self._payload is not None:
+            n = min(len(data), len(self._payload) - self._filled)
+            self._payload[self._filled : self._filled + n] = data[:n]
+            self._filled += n
+            if self._filled == len(self._payload):
+                self._frame_done(self._payload)
             return n
-        n = min(len(data), len(self._payload) - self._filled)
-        self._payload[self._filled : self._filled + n] = data[:n]
-        self._filled += n
-        self._payload_done()
+        n = self._frame.payload_bytes
+        if len(data) < n:
+            self.lacks = n
+            return 0
+        payload = data[:n]
+        if n < SLICE_BYTES_MIN:
+            self._frame_done(bytes(payload))
+        else:
+            # Nobody writes to it any more; bytes of its own would be one more copy.
+            self.sliced = True
+            self._frame_done(payload)
         return n
 
-    def _payload_done(self) -> None:
-        frame = self._frame
-        if frame is not None and self._filled == len(self._payload):
-            self._frame = None
-            # Nobody writes to it any more; bytes of its own would be one more copy.
-            data = frame.kind == wire.FRAME_DATA
-            payload = cast(bytes, self._payload) if data else bytes(self._payload)
-            self._answers[0].add((frame, payload))
+    def _in_frame_head(self, data: memoryview, chunk_left: int) -> int:
+        if not self._answers[0].left:
+            raise FormatError("bytes after the last range of a fetch")
+        n = wire.FRAME_HEADER.size - len(self._frame_head)
+        if len(data) < n:
+            self._frame_head += data
+            return len(data)
+        head = bytes(self._frame_head) + data[:n]
+        self._frame_head.clear()
+        frame = self._frame = wire.unpack_frame(head)
+        self._payload, self._filled = None, 0
+        if not frame.payload_bytes:
+            self._frame_done(b"")
+        elif frame.payload_bytes > chunk_left - n:
+            self._payload = _room(frame.payload_bytes)
+        return n
+
+    def _frame_done(self, payload: bytes | memoryview) -> None:
+        frame, self._frame, self._payload = self._frame, None, None
+        assert frame is not None
+        if frame.kind != wire.FRAME_DATA:
+            payload = bytes(payload)
+        self._answers[0].add((frame, cast(bytes, payload)))
 
     def _answered(self) -> None:
         answer = self._answers[0]
@@ -240,8 +263,9 @@ class LaneProtocol(asyncio.BufferedProtocol):
         self._answers: deque[Answer] = deque()  # not answered yet
         self._taken_from: deque[Answer] = deque()  # with frames that nobody took yet
         self._parser = _Parser(self._answers)
-        self._small = bytearray(SMALL_BYTES)
-        self._direct = False
+        self._buffer = _room(SMALL_BYTES)
+        self._at = self._end = 0  # of the buffer: what is there and not taken
+        self._lent = False  # frames that are slices of it have been given out
         self._paused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -251,23 +275,37 @@ class LaneProtocol(asyncio.BufferedProtocol):
         if sock is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def get_buffer(self, _: int) -> memoryview | bytearray:
+    def get_buffer(self, _: int) -> memoryview:
         """As asyncio's."""
-        direct = self._parser.direct()
-        self._direct = direct is not None
-        return self._small if direct is None else direct
+        lacks = self._parser.lacks
+        missing = max(lacks - (self._end - self._at), READ_BYTES_MIN)
+        if len(self._buffer) - self._end < missing:
+            large = lacks > SLICE_BYTES_MIN or self._lent
+            self._renew(LARGE_BYTES if large else SMALL_BYTES)
+        return self._buffer[self._end :]
+
+    def _renew(self, size: int) -> None:
+        """A buffer that begins with what was not taken yet."""
+        left = self._buffer[self._at : self._end]
+        room = self._buffer if not self._lent and size == len(self._buffer) else _room(size)
+        room[: len(left)] = left
+        self._buffer, self._at, self._end, self._lent = room, 0, len(left), False
 
     def buffer_updated(self, n: int) -> None:
         """As asyncio's."""
         self.received += n
+        self._end += n
         try:
-            if self._direct:
-                self._parser.direct_done(n)
-            else:
-                self._parser.feed(memoryview(self._small)[:n])
+            self._at += self._parser.feed(self._buffer[self._at : self._end])
         except HubSpokeError as e:
             self.fail(e)
             return
+        self._lent |= self._parser.sliced
+        if self._at == self._end and not self._lent:
+            self._at = self._end = 0
+        elif self._at == self._end and not self._answers:
+            # Idle: whoever has the slices keeps them, this connection nothing large.
+            self._renew(SMALL_BYTES)
         self._pace()
 
     def eof_received(self) -> bool:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from hubspoke import wire
-from hubspoke.adapters.fetch_lane import PENDING_BYTES_MAX, Answer, LaneProtocol, take
+from hubspoke.adapters.fetch_lane import LARGE_BYTES, PENDING_BYTES_MAX, Answer, LaneProtocol, take
 from hubspoke.errors import FormatError, HubBusy, HubSpokeError, HubUnavailable
 
 HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -98,6 +98,50 @@ async def test_two_requests_on_one_lane_each_get_their_own() -> None:
         assert lane.transport is not None
 
 
+@pytest.mark.parametrize("cut", [1, 39, 7_777, 300_000])
+async def test_frames_that_chunks_cut_anywhere_are_whole(cut: int) -> None:
+    """A proxy between may cut the body as it likes; the hub sends whole frames in a chunk."""
+    sizes = [10, 5_000] if cut == 1 else [10, 1 << 18, 5_000, 70_000, 1 << 18, 1 << 18, 100]
+    bodies = [body(i + 1, n) for i, n in enumerate(sizes)]
+
+    async def hub(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await requests(reader, 1)
+        writer.write(HEAD)
+        whole = b"".join(frame(i << 18, data) for i, data in enumerate(bodies)) + DONE
+        for at in range(0, len(whole), cut):
+            writer.write(chunk(whole[at : at + cut]))
+            await writer.drain()
+        writer.write(b"0\r\n\r\n")
+        await reader.read()
+
+    async with a_lane(hub) as lane:
+        assert await everything(lane, ask(lane)) == [(i << 18, b) for i, b in enumerate(bodies)]
+        assert lane.transport is not None
+
+
+async def test_frames_stay_as_they_were_while_the_lane_reads_on() -> None:
+    """They are slices of what the lane reads into."""
+
+    async def hub(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for turn in range(8):
+            await requests(reader, 1)
+            sent = [frame(i << 18, body(turn * 8 + i, (1 << 18) - 100 * i)) for i in range(8)]
+            writer.write(answer_of(*sent))
+            await writer.drain()
+        await reader.read()
+
+    async with a_lane(hub) as lane:
+        kept: list[wire.Frame] = []
+        for _ in range(8):
+            answer = ask(lane)
+            while frames := await take(lane, answer, 10.0):
+                kept += [f for f in frames if f[0].kind == wire.FRAME_DATA]
+            lane.done(answer)
+        for n, (header, data) in enumerate(kept):
+            wire.check_digest(header, data, f"frame {n}")
+            assert bytes(data[:1]) == bytes((n,))
+
+
 async def test_a_consumer_that_is_slow_holds_the_hub_back() -> None:
     frames = 256  # 64 MiB: far more than sockets hold
     sent = 0
@@ -121,7 +165,7 @@ async def test_a_consumer_that_is_slow_holds_the_hub_back() -> None:
         while before != lane.received:
             before = lane.received
             await asyncio.sleep(0.02)
-        assert answer.bytes <= PENDING_BYTES_MAX + (1 << 18)
+        assert answer.bytes <= PENDING_BYTES_MAX + LARGE_BYTES
         assert sent < frames
         got = await everything(lane, answer)
         assert [offset for offset, _ in got] == [i << 18 for i in range(frames)]
