@@ -84,6 +84,11 @@ class ObjectStore(Protocol):
     async def read(self, name: ObjectName, version: Version, offset: int, length: int) -> bytes:
         """Exactly the range, of exactly that version; or VersionChanged, NoSuchKey."""
 
+    def read_now(
+        self, name: ObjectName, version: Version, offset: int, length: int
+    ) -> memoryview | None:
+        """As `read`, where nothing has to be waited for; None otherwise, and if in doubt."""
+
     async def stage(
         self, name: ObjectName, headers: dict[str, str], chunks: AsyncIterator[bytes]
     ) -> Staged:

@@ -88,6 +88,12 @@ class FaultyObjectStore:
         await self._before(f"head {name}")
         return await self._store.head(name)
 
+    def read_now(
+        self, name: ObjectName, version: Version, offset: int, length: int
+    ) -> memoryview | None:
+        """See ports.ObjectStore."""
+        return None
+
     async def read(self, name: ObjectName, version: Version, offset: int, length: int) -> bytes:
         await self._before(f"read {name}")
         if self._happens(self.faults.changed):

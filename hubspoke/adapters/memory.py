@@ -84,6 +84,12 @@ class MemoryObjectStore:
         found = self._objects.get(name.bucket, {}).get(name.key)
         return None if found is None else found[0]
 
+    def read_now(
+        self, name: ObjectName, version: Version, offset: int, length: int
+    ) -> memoryview | None:
+        """See ports.ObjectStore."""
+        return None
+
     async def read(self, name: ObjectName, version: Version, offset: int, length: int) -> bytes:
         found = self._bucket(name.bucket).get(name.key)
         if found is None:

@@ -139,6 +139,12 @@ class S3Store:
             return found if any(listed == key for listed, _ in page) else None
         return None
 
+    def read_now(
+        self, name: ObjectName, version: Version, offset: int, length: int
+    ) -> memoryview | None:
+        """See ports.ObjectStore."""
+        return None
+
     async def read(self, name: ObjectName, version: Version, offset: int, length: int) -> bytes:
         if length == 0:
             return b""

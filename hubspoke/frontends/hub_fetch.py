@@ -2,8 +2,9 @@
 
     ranges -> pieces (<= PIECE_BYTES, cut at absolute multiples) -> reads, a few ahead -> frames
 
-Reads run ahead of the socket by a bounded amount, so that disk and socket work at the same time
-and a slow spoke holds no more than that; they are sent in the order asked for. Frames are cut at
+What is in memory is read as the socket takes it. Reads that have to wait run ahead of the socket
+by a bounded amount, so that disk and socket work at the same time and a slow spoke holds no more
+than that. All are sent in the order asked for. Frames are cut at
 absolute multiples of FRAME_BYTES_MAX, so that none crosses a block of the spoke's cache. An error
 ends its range only.
 """
@@ -91,6 +92,10 @@ class Packing:
         self._pieces = pieces_untried
         self._untried: dict[ObjectName, int] = {}
 
+    def due(self, name: ObjectName) -> bool:
+        """Whether the next piece of the object would be tried."""
+        return not self._untried.get(name, 0)
+
     def tries(self, name: ObjectName) -> bool:
         """Whether the next piece of the object should be tried."""
         left = self._untried.get(name, 0)
@@ -140,14 +145,27 @@ class Fetch:
         ahead = 0
         out: list[bytes | memoryview] = []
         out_bytes = 0
+        following = next(pieces, None)
         try:
             while True:
-                while ahead < config.ahead_bytes and len(window) < config.ahead_reads:
-                    piece = next(pieces, None)
-                    if piece is None:
-                        break
-                    window.append((piece, asyncio.create_task(self._load(piece))))
-                    ahead += piece.length
+                while (
+                    following is not None
+                    and not window
+                    and out_bytes < config.write_bytes
+                    and (frames := self._load_now(following)) is not None
+                ):
+                    out += frames
+                    out_bytes += following.length
+                    following = next(pieces, None)
+                while (
+                    following is not None
+                    and out_bytes < config.write_bytes
+                    and ahead < config.ahead_bytes
+                    and len(window) < config.ahead_reads
+                ):
+                    window.append((following, asyncio.create_task(self._load(following))))
+                    ahead += following.length
+                    following = next(pieces, None)
                 if out and (
                     not window or out_bytes >= config.write_bytes or not window[0][1].done()
                 ):
@@ -192,7 +210,12 @@ class Fetch:
         except HubSpokeError as e:
             code = next((code for cls, code in _CODES if isinstance(e, cls)), wire.ERROR_STORE)
             return self._end(i, code, str(e))
+        return self._closed(piece, frames)
+
+    def _closed(self, piece: _Piece, frames: list[bytes | memoryview]) -> list[bytes | memoryview]:
+        """The frames, and the end of the range behind its last ones."""
         if piece.last:
+            i = piece.range_index
             r = self._request.ranges[i]
             frames.append(wire.pack_frame(wire.FRAME_DONE, i, r.offset + r.length, 0))
         return frames
@@ -204,10 +227,26 @@ class Fetch:
         head = wire.pack_frame(wire.FRAME_ERROR, i, offset, code, payload_bytes=len(told))
         return [head, told]
 
-    async def _load(self, piece: _Piece) -> list[bytes | memoryview]:
+    def _load_now(self, piece: _Piece) -> list[bytes | memoryview] | None:
+        """A piece that needs neither disk nor packing; None: it is for `_load`."""
         if piece.range_index in self._cancelled:
-            return []
-        r = self._request.ranges[piece.range_index]
+            return None
+        try:
+            name, version = self._source(piece.range_index)
+        except HubSpokeError:
+            return None
+        if self._request.accept_zstd and self._packing.due(name):
+            return None
+        data = self._hub.read_now(name, version, piece.offset, piece.length)
+        if data is None:
+            return None
+        if self._request.accept_zstd:
+            self._packing.tries(name)
+        return self._closed(piece, _plain(piece, data))
+
+    def _source(self, index: int) -> tuple[ObjectName, Version]:
+        """What a range is of. Raises NoSuchKey, VersionChanged, InvalidRange."""
+        r = self._request.ranges[index]
         o = self._request.objects[r.object]
         name = ObjectName(o.bucket, o.key)
         entry = self._hub.known(name)
@@ -217,7 +256,13 @@ class Fetch:
             raise VersionChanged(f"{name}: version {entry.version}, {o.version} was asked for")
         if r.offset + r.length > entry.size:
             raise InvalidRange(f"{name}: {r.offset}+{r.length} of {entry.size} bytes")
-        data = await self._hub.read_version(name, Version(o.version), piece.offset, piece.length)
+        return name, Version(o.version)
+
+    async def _load(self, piece: _Piece) -> list[bytes | memoryview]:
+        if piece.range_index in self._cancelled:
+            return []
+        name, version = self._source(piece.range_index)
+        data = await self._hub.read_version(name, version, piece.offset, piece.length)
         if not self._request.accept_zstd or not self._packing.tries(name):
             # Digests of a piece take 50 us, less than handing them to a thread and back.
             return _plain(piece, data)
@@ -229,7 +274,7 @@ class Fetch:
         return _plain(piece, data) if packed is None else packed
 
 
-def _cuts(piece: _Piece, data: bytes) -> Iterator[tuple[int, memoryview]]:
+def _cuts(piece: _Piece, data: bytes | memoryview) -> Iterator[tuple[int, memoryview]]:
     view = memoryview(data)
     at, end = piece.offset, piece.offset + piece.length
     while at < end:
@@ -238,7 +283,7 @@ def _cuts(piece: _Piece, data: bytes) -> Iterator[tuple[int, memoryview]]:
         at = cut
 
 
-def _plain(piece: _Piece, data: bytes) -> list[bytes | memoryview]:
+def _plain(piece: _Piece, data: bytes | memoryview) -> list[bytes | memoryview]:
     frames: list[bytes | memoryview] = []
     for at, view in _cuts(piece, data):
         n = len(view)

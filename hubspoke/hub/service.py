@@ -252,21 +252,25 @@ class HubService(HubWrites):
                 ahead.cancel()
                 await asyncio.wait([ahead])
 
-    async def read_version(
-        self, name: ObjectName, version: Version, offset: int, length: int
-    ) -> bytes:
+    async def read_version(self, name: ObjectName, version: Version, at: int, n: int) -> bytes:
         """Bytes of exactly that version. A version the store no longer has is looked into in
         the background. Raises VersionChanged, NoSuchKey, StoreUnavailable."""
         try:
             async with asyncio.timeout(self._tuning.store_s):
-                data = await self._store.read(name, version, offset, length)
+                data = await self._store.read(name, version, at, n)
         except TimeoutError as e:
             waited = self._tuning.store_s
-            raise StoreUnavailable(f"{name} at {offset}+{length}: no answer in {waited} s") from e
+            raise StoreUnavailable(f"{name} at {at}+{n}: no answer in {waited} s") from e
         except (VersionChanged, NoSuchKey):
             self.notice(name)
             raise
         self._sent_bytes += len(data)
+        return data
+
+    def read_now(self, name: ObjectName, version: Version, at: int, n: int) -> memoryview | None:
+        """As `read_version`, where nothing has to be waited for; None otherwise."""
+        data = self._store.read_now(name, version, at, n)
+        self._sent_bytes += 0 if data is None else n
         return data
 
     async def list_page(self, bucket: str, *, prefix: str, after: str, limit: int) -> list[Listed]:
