@@ -43,9 +43,10 @@ async def _nobody(disk: "Disk", found: list[IndexedObject]) -> None:
 @dataclass(slots=True)
 class FolderEvents:
     """Whom folders tell. recovered: healthy again. opened: it could not be opened at start, and
-    now holds these objects; it is not in use yet."""
+    now holds these objects; it is not in use yet. moved: frames are written, or will not be."""
 
     recovered: Callable[["Disk"], None] = lambda disk: None
+    moved: Callable[[], None] = lambda: None
     opened: Callable[["Disk", list[IndexedObject]], Awaitable[None]] = _nobody
 
 
@@ -70,8 +71,14 @@ class _Running:
         self.call = call
         self.slow_s = slow_s
         self.started: float | None = None
-        self.took = 0.0
+        self.took = 0.0  # the longest of its steps
         self.counted = False
+
+    def step(self, now: float) -> None:
+        """A part of it has ended: a long list of frames is not one slow call."""
+        if self.started is not None:
+            self.took = max(self.took, now - self.started)
+        self.started = now
 
 
 class Disk:
@@ -161,15 +168,21 @@ class Disk:
     # -- calls --------------------------------------------------------------------------------
 
     def _timed(self, threads: DiskThreads, call: Call, work: Callable[[], T]) -> asyncio.Future[T]:
+        return self._stepped(threads, call, lambda _: work())
+
+    def _stepped(
+        self, threads: DiskThreads, call: Call, work: Callable[[Callable[[], None]], T]
+    ) -> asyncio.Future[T]:
+        """work: is given what it has to call between its steps."""
         running = _Running(call, self.health.config.slow_s)
         now = self._clock.now
 
         def timed() -> T:
-            running.started = now()
+            running.step(now())
             try:
-                return work()
+                return work(lambda: running.step(now()))
             finally:
-                running.took = now() - running.started
+                running.step(now())
 
         future = threads.submit(timed)
         self._running.add(running)
@@ -230,8 +243,9 @@ class Disk:
         number, store, name = obj.number, self.store, str(obj.name)
         writing = Writing(frames)
 
-        def work() -> None:
+        def work(step: Callable[[], None]) -> None:
             for header, data in frames:
+                step()
                 wire.check_digest(header, data, name)
                 if number not in self._created:
                     store.create(number, obj.name, obj.version, obj.size)
@@ -244,9 +258,10 @@ class Disk:
             if not future.cancelled() and isinstance(future.exception(), OSError):
                 header, data = frames[writing.written]
                 self.owe(number, header.offset, len(data))  # some of it may be there
+            self._events.moved()
 
         self._frames_pending += len(frames)
-        writing.ended = self._timed(self._writer, Call.WRITE, work)
+        writing.ended = self._stepped(self._writer, Call.WRITE, work)
         writing.ended.add_done_callback(ended)
         return writing
 

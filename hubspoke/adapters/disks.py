@@ -29,7 +29,23 @@ class Disks:
         assert drives
         self.events = FolderEvents()
         self.disks = [Disk(d, clock, config, self.events) for d in drives]
+        self.events.moved = self._moved
         self._home: dict[int, Disk] = {}
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    def _moved(self) -> None:
+        for future in self._waiting:
+            if not future.done():
+                future.set_result(None)
+
+    async def moved(self, timeout_s: float) -> None:
+        """Until some folder has done something that was asked of it, or the time is up."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(future)
+        try:
+            await asyncio.wait({future}, timeout=timeout_s)
+        finally:
+            self._waiting.discard(future)
 
     async def load(self) -> list[IndexedObject]:
         """Open all folders. A number found twice keeps the first: one spoke gave the numbers, so

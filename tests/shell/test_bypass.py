@@ -15,7 +15,7 @@ from hubspoke.core.health import DiskState, HealthConfig
 from hubspoke.core.ids import ReadState
 from hubspoke.errors import Overloaded
 from hubspoke.ports import FileSpan
-from hubspoke.spoke import filler
+from hubspoke.spoke import storing
 from hubspoke.spoke.memory import Memory
 from hubspoke.spoke.service import SpokeService
 from tests.shell.test_spoke_service import (
@@ -268,7 +268,8 @@ async def test_a_disk_that_is_behind_is_waited_for(
 ) -> None:
     """What passed it by would be asked of the hub a second time."""
     monkeypatch.setattr(disk_health, "WRITES_PENDING_MAX", 4)
-    monkeypatch.setattr(filler, "BEHIND_WAIT_S", 10.0)
+    monkeypatch.setattr(storing, "BEHIND_WAIT_S", 10.0)
+    monkeypatch.setattr(storing, "HANGS_S", 10.0)
     disk.hangs.add("write")
     async with a_hub() as (hub, _):
         await hub.put(NAME, BODY)
