@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from hubspoke.core.cache import Cache
 from hubspoke.core.cached_object import CachedObject
-from hubspoke.core.ids import BLOCK_BYTES, PAGE_BYTES, TrafficClass
+from hubspoke.core.ids import PAGE_BYTES, TrafficClass
 from hubspoke.core.pacing import Lane, PacingConfig
 from hubspoke.core.page_codes import IS_NOT_FLYING, IS_QUEUED, IS_UNASKED, PAGES_PER_BLOCK
 from hubspoke.core.warm import BESIDE_S, WarmQueue, lanes_for
@@ -27,6 +27,9 @@ from hubspoke.core.warm import BESIDE_S, WarmQueue, lanes_for
 HEAD_BYTES = 1_500  # of an answer, in front of its first frame
 ALIGNED_PAGES_MIN = 16  # larger units are powers of two, so that frames are few and whole
 RANGES_PER_REQUEST_MAX = 256
+# A unit of a long want, on a lane whose window carries it: requests cost as much each.
+UNIT_BYTES_MAX = 2 << 20
+UNIT_SHARE = 8  # of what is wanted, so that several lanes carry what is not long
 
 
 @dataclass(slots=True, eq=False)
@@ -43,6 +46,17 @@ class FetchedRange:
         """Whether the two are one range."""
         same = self.obj is other.obj and self.stored == other.stored
         return same and self.last == other.first
+
+    def by_block(self) -> "list[FetchedRange]":
+        """The same pages as ranges that do not cross the bound of a block."""
+        cuts = range(
+            (self.first // PAGES_PER_BLOCK + 1) * PAGES_PER_BLOCK, self.last, PAGES_PER_BLOCK
+        )
+        ends = [*cuts, self.last]
+        firsts = [self.first, *cuts]
+        return [
+            FetchedRange(self.obj, a, b, self.stored) for a, b in zip(firsts, ends, strict=True)
+        ]
 
     @property
     def offset(self) -> int:
@@ -205,7 +219,7 @@ class Scheduler:
         dropped: list[tuple[CachedObject, int, int]] = []
 
         def take(pages: int) -> FetchedRange | None:
-            run = self.warm.next(pages, dropped)
+            run = self.warm.next(min(pages, PAGES_PER_BLOCK), dropped)
             return None if run is None else FetchedRange(*run)
 
         lanes = lanes_for(self.lanes, self._warming, self.config, alone=self.alone(now))
@@ -217,7 +231,8 @@ class Scheduler:
         if not self._demand:
             return None
         wanted = self._demand[0]
-        unit = _head(wanted, wanted.last, pages)
+        share = (wanted.last - wanted.first) // UNIT_SHARE
+        unit = _head(wanted, wanted.last, min(pages, max(share, PAGES_PER_BLOCK)))
         wanted.first = unit.last
         if wanted.first == wanted.last:
             self._demand.popleft()
@@ -232,7 +247,7 @@ class Scheduler:
                 self._pass(wanted, wanted.last)
                 continue
             self._pass(wanted, run[0])
-            unit = _head(wanted, run[1], pages)
+            unit = _head(wanted, run[1], min(pages, PAGES_PER_BLOCK))
             need = (unit.last - unit.first) * PAGE_BYTES
             punched += self._reserve(need)
             if obj.dead or self._cache.room < need:
@@ -355,7 +370,7 @@ class _Hand:
         which the first round trip carries 14.6 kB, came a round trip later than 12 KiB.
         """
         under_way = self.lane.in_flight + self.bytes
-        carried = min(int(self.lane.window) + under_way - HEAD_BYTES, BLOCK_BYTES)
+        carried = min(int(self.lane.window) + under_way - HEAD_BYTES, UNIT_BYTES_MAX)
         pages = max(1, carried // PAGE_BYTES)
         if pages >= ALIGNED_PAGES_MIN:
             pages = 1 << pages.bit_length() - 1
@@ -363,16 +378,18 @@ class _Hand:
 
     def add(self, unit: FetchedRange) -> None:
         self.bytes += unit.length
-        before = self.ranges[-1] if self.ranges else None
         # A range stays inside one block, so that dropping a block drops whole frames.
-        if before is not None and unit.first % PAGES_PER_BLOCK and before.goes_on_in(unit):
-            before.last = unit.last
-        else:
-            self.ranges.append(unit)
+        for part in unit.by_block():
+            before = self.ranges[-1] if self.ranges else None
+            if before is not None and part.first % PAGES_PER_BLOCK and before.goes_on_in(part):
+                before.last = part.last
+            else:
+                self.ranges.append(part)
 
 
 def _head(wanted: FetchedRange, last: int, pages: int) -> FetchedRange:
-    """Its first pages, at most so many, up to `last`, not across the bound of a block."""
+    """Its first pages, at most so many, up to `last`; more than a block only as whole blocks."""
     first = wanted.first
-    end = min(last, first + pages, (first // PAGES_PER_BLOCK + 1) * PAGES_PER_BLOCK)
+    blocks = max(1, pages // PAGES_PER_BLOCK)
+    end = min(last, first + pages, (first // PAGES_PER_BLOCK + blocks) * PAGES_PER_BLOCK)
     return FetchedRange(wanted.obj, first, end, wanted.stored)

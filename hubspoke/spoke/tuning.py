@@ -20,8 +20,9 @@ class SpokeTuning:
     # A read is given up after this long; loaders retry a 503, they do not survive a hang.
     read_deadline_s: float = 30.0
     fetch_attempts: int = 3
-    # Buffers of one long GET: what it may ask for ahead of what its reader has taken.
-    window_bytes: int = 64 << 20
+    # What one long GET may ask for ahead of what its reader has taken: two round trips of 60 ms
+    # at 500 MB/s, and as much for lanes that deliver later than others.
+    window_bytes: int = 128 << 20
     # Reads up to this size are answered as one buffer.
     whole_bytes_max: int = 1 << 20
     # Accesses are looked at together at most this often, so that hits do not pay for it each.
