@@ -1,8 +1,7 @@
 """Frames between the lanes that brought them and the disk that takes them, by object.
 
 What comes while the disk's thread is busy goes to it together, from whichever lane: each turn of
-the disk costs a task switch, a hop to its thread and back, and a look at who waits, 0.2 ms, as
-much as all else that is done for a frame (bench/cold.py).
+the disk costs a task switch, a hop to its thread and back, and a look at who waits.
 """
 
 import asyncio
