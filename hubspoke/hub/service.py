@@ -259,8 +259,7 @@ class HubService(HubWrites):
             async with asyncio.timeout(self._tuning.store_s):
                 data = await self._store.read(name, version, at, n)
         except TimeoutError as e:
-            waited = self._tuning.store_s
-            raise StoreUnavailable(f"{name} at {at}+{n}: no answer in {waited} s") from e
+            raise StoreUnavailable(f"{name} at {at}+{n}: no answer in {self._tuning.store_s} s") from e
         except (VersionChanged, NoSuchKey):
             self.notice(name)
             raise
@@ -269,8 +268,8 @@ class HubService(HubWrites):
 
     def read_now(self, name: ObjectName, version: Version, at: int, n: int) -> memoryview | None:
         """As `read_version`, where nothing has to be waited for; None otherwise."""
-        data = self._store.read_now(name, version, at, n)
-        self._sent_bytes += 0 if data is None else n
+        if (data := self._store.read_now(name, version, at, n)) is not None:
+            self._sent_bytes += n
         return data
 
     async def list_page(self, bucket: str, *, prefix: str, after: str, limit: int) -> list[Listed]:
