@@ -259,7 +259,7 @@ class HubService(HubWrites):
             async with asyncio.timeout(self._tuning.store_s):
                 data = await self._store.read(name, version, at, n)
         except TimeoutError as e:
-            raise StoreUnavailable(f"{name} at {at}+{n}: no answer in {self._tuning.store_s} s") from e
+            raise StoreUnavailable(f"{name} at {at}+{n}: took over {self._tuning.store_s} s") from e
         except (VersionChanged, NoSuchKey):
             self.notice(name)
             raise
