@@ -1,5 +1,6 @@
 """`hubspoke simulate`, a part of `cli`; imports nothing heavy before it knows the command."""
 
+import sys
 from typing import Annotated
 
 import typer
@@ -68,6 +69,8 @@ def simulate(
         )
     except ConfigError as e:
         fail("simulate", e, 2)
+    except BrokenPipeError:  # `| head`
+        sys.stdout = None
     except (HubSpokeError, OSError) as e:
         fail("simulate", e, 1)
 

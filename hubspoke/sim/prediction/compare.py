@@ -40,8 +40,10 @@ def against_minimum(trace: Trace, capacity: int, egress_bytes: int) -> dict[str,
 
 
 def planned(workload: Workload) -> Trace:
-    """What the jobs will read: step by step, a step's ranks and the jobs one after the other. In
-    a run workers overtake each other, and one job another."""
+    """What was recorded, or what the jobs will read: step by step, a step's ranks and the jobs one
+    after the other. In a run workers overtake each other, and one job another."""
+    if workload.recorded is not None:
+        return workload.recorded
     objects, offsets, lengths = array("i"), array("q"), array("q")
 
     def steps(spec: JobSpec) -> Iterator[tuple[int, int]]:

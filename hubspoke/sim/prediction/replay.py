@@ -88,6 +88,7 @@ def of_trace(name: str, trace: Trace, capacity: int | None = None) -> Workload:
         first_misses=len(set(trace.clients.tolist())),
         path=path,
         happenings=_starts(trace),
+        recorded=trace,
     )
 
 
@@ -97,4 +98,4 @@ def _number(trace: Trace, fact: str) -> float | None:
 
 
 def _starts(trace: Trace) -> Callable[[World], None]:
-    return lambda world: Replay(world.engine, world.spoke, trace).start()
+    return lambda world: Replay(world.engine, world.reader, trace).start()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from hubspoke.sim.prediction.disk import DiskConfig
 from hubspoke.sim.prediction.job import JobSpec
 from hubspoke.sim.prediction.path import PathConfig
+from hubspoke.traces.trace import Trace
 
 if TYPE_CHECKING:
     from hubspoke.sim.prediction.world import World
@@ -21,7 +22,7 @@ class Workload:
 
     names: "bucket/key" of each object; sizes: bytes. capacity: of the cache, bytes. first_misses:
     of an oracle that learns the job at its first read, one for each worker (the ceiling).
-    happenings: told the world before the jobs start.
+    happenings: told the world before the jobs start. recorded: what it reads instead of by jobs.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Workload:
     path: PathConfig = field(default_factory=PathConfig)
     disk: DiskConfig = field(default_factory=DiskConfig)
     happenings: "Callable[[World], None] | None" = None
+    recorded: Trace | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from hubspoke.sim.prediction.compare import trace_of
 from hubspoke.sim.prediction.disk import DiskConfig
 from hubspoke.sim.prediction.job import JobSpec, Read
 from hubspoke.sim.prediction.path import PathConfig
+from hubspoke.sim.prediction.peers import NAMES
 from hubspoke.sim.prediction.recorder import CODES
 from hubspoke.sim.prediction.replay import of_trace
 from hubspoke.sim.prediction.run import Options, run_trace, run_workload
@@ -84,6 +85,18 @@ def test_prefetch_is_as_in_the_run_if_nobody_says_otherwise(tmp_path: Path) -> N
     write_trace(file, two_reads(4_096, 1.0))
     assert run_trace(file, Options(), None)["prefetch"] is False
     assert run_trace(file, Options(prefetch=True), None)["prefetch"] is True
+
+
+@pytest.mark.parametrize("policy", NAMES)
+def test_another_cache_reads_all_of_a_trace(policy: str, tmp_path: Path) -> None:
+    builder = TraceBuilder()
+    for i in range(6):
+        builder.add("b/k", 0, 4_096, at=float(i), client=1, size=64 * MIB)
+    file = tmp_path / "again.hstrace"
+    write_trace(file, builder.build({}))
+    document = run_trace(file, Options(policy=policy), None)
+    hits = 0 if policy == "none" else 5
+    assert (document["policy"], document["reads"], document["hits"]) == (policy, 6, hits)
 
 
 def test_what_cannot_be_simulated_is_refused() -> None:
