@@ -5,6 +5,7 @@ without asking whether the spoke still has it.
 """
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -20,6 +21,8 @@ Job = dict[str, Any]
 
 _POLL_S = 0.2
 _REFUSED = (404, 413, 422, 429)
+_NO_ROUTE = "Not Found"  # a hub's admin port; a spoke names what it has not
+_JOB_ID = re.compile(r"w[0-9]{1,18}")
 _LIST_BYTES_MAX = 1_000_000  # the admin port takes 1 MiB, names of fields included
 
 
@@ -84,12 +87,20 @@ class WarmClient:
         return self._job(f"{self._url}/{job_id}")
 
     def cancel(self, job_id: str) -> Job:
+        """Raises ConfigError too."""
+        if not _JOB_ID.fullmatch(job_id):
+            raise ConfigError(f"--cancel: {job_id!r}: expected a job's id, such as w1")
         return self._job(f"{self._url}/{job_id}", method="DELETE")
 
     def jobs(self) -> list[Job]:
-        document = get_json(self._url)
+        document = get_json(self._url, refused=(404,))
+        if "jobs" not in document:
+            raise AdminUnreachable(self._elsewhere())
         jobs: list[Job] = document["jobs"]
         return jobs
+
+    def _elsewhere(self) -> str:
+        return f"{self._url}: not there; expected a spoke's admin port, http://HOST:8081"
 
     def _job(self, url: str, **more: Any) -> Job:
         document = get_json(url, refused=_REFUSED, **more)
@@ -98,8 +109,10 @@ class WarmClient:
         detail = document.get("detail")
         if isinstance(detail, list):
             raise WrongPath("; ".join(str(d["message"]) for d in detail))
-        if detail is not None or "state" not in document:
-            raise WarmRefused(str(detail or f"{url}: not a spoke's admin port"))
+        if detail in (None, _NO_ROUTE) and "state" not in document:
+            raise AdminUnreachable(self._elsewhere())
+        if detail is not None:
+            raise WarmRefused(str(detail))
         return document
 
     def follow(self, job: Job, seen: Callable[[Job], None], *, until_known: bool = False) -> Job:

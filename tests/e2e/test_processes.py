@@ -348,6 +348,9 @@ def test_report_and_status_of_a_running_spoke(a_hub: Running, tmp_path: Path) ->
         assert "answered 40" in line and "expected a spoke's admin port" in line
         line = hubspoke("status", a_hub.admin).stderr
         assert "a hub's admin port" in line and line.count("\n") == 1
+        for arguments in ([], ["data"], ["--cancel", "w1"]):
+            line = hubspoke("warm", "--url", a_hub.admin, *arguments).stderr
+            assert "expected a spoke's admin port" in line and line.count("\n") == 1, line
         lines = _first_lines(2, "status", a_spoke.admin, "--watch", "--json")
         assert [json.loads(line)["ready"] for line in lines] == [True, True]
     result = hubspoke("report", str(saved))

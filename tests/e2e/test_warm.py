@@ -240,6 +240,7 @@ def test_ctrl_c_leaves_the_job_at_the_spoke(stack: Stack, spoke: Service) -> Non
         (("data/nothing",), 1, "no object matches 'data/nothing'"),
         (("data/train", "data/nothing", "--wait"), 1, "matches nothing: data/nothing"),
         (("--cancel", "w99"), 1, "w99: no such job"),
+        (("--cancel", "zz"), 2, "--cancel: 'zz': expected a job's id"),
     ],
 )
 def test_what_cannot_be_done_is_said(
