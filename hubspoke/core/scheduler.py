@@ -202,6 +202,11 @@ class Scheduler:
             fetches += self._dispatch_warm(punched, now)
         return fetches, punched
 
+    @property
+    def under_way(self) -> bool:
+        """Whether bytes that were asked for are still to come."""
+        return any(lane.in_flight for lane in self.lanes)
+
     def _prefetch_lanes(self) -> list[Lane]:
         """Lanes that carry prefetches, and more until only those kept for demand are left."""
         more = len(self.lanes) - self.config.demand_lanes

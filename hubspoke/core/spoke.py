@@ -197,7 +197,7 @@ class SpokeCore:
         self.ledger.payload(fetch.traffic_class, length)
         self.encoded_bytes += encoded
         self.scheduler.arrived(fetch, length, now)
-        self.path.delivered(length, now)
+        self.path.delivered(length, now, more=self.scheduler.under_way)
 
     def _used_late(self, fetch: Fetch, obj: CachedObject, first: int, last: int) -> None:
         """A prefetch that a reader came to before it was here was of use all the same."""

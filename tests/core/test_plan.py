@@ -71,16 +71,31 @@ def test_the_path_keeps_its_smallest_round_trip_and_its_best_recent_rate() -> No
     assert path.rtt_s == 0.06
     now = 0.0
     for _ in range(20):
-        path.delivered(10_000, now)
+        path.delivered(10_000, now, more=True)
         now += 0.01
     first = path.rate(now)
     assert first is not None and 0.9e6 < first < 1.1e6
     for _ in range(50):
-        path.delivered(1_000, now)
+        path.delivered(1_000, now, more=True)
         now += 0.01
     assert path.rate(now) == first
     for _ in range(2_000):
-        path.delivered(1_000, now)
+        path.delivered(1_000, now, more=True)
         now += 0.01
     later = path.rate(now)
     assert later is not None and later < 0.2e6
+
+
+def test_small_reads_with_pauses_say_nothing_about_the_path() -> None:
+    path = PathModel()
+    for i in range(40):
+        path.delivered(1_000_000, i * 0.01, more=True)
+    fast = path.rate(0.4)
+    assert fast is not None and fast > 90e6
+    for i in range(100):  # one byte each 0.2 s, long after the fast ones have left the window
+        path.delivered(1, 20 + i * 0.2, more=False)
+    assert path.rate(40.0) == fast
+    for i in range(100):  # a path that is kept busy and has become slow
+        path.delivered(10_000, 50 + i * 0.01, more=True)
+    slow = path.rate(51.0)
+    assert slow is not None and slow < 1.1e6
