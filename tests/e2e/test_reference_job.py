@@ -15,6 +15,7 @@ from hubspoke.errors import ConfigError
 from hubspoke.lab.checks import evaluate
 from hubspoke.lab.dataset import DatasetConfig, build_dataset
 from hubspoke.lab.demo import DemoConfig, run_demo
+from hubspoke.lab.guard import guard
 from hubspoke.lab.job import JobConfig
 from hubspoke.lab.stack import ProcessFailed, Stack, WanConfig, room_for
 from hubspoke.lab.wan import TunWan
@@ -76,7 +77,7 @@ def test_a_process_that_cannot_start_is_told_with_its_last_words(tmp_path: Path)
     stack = Stack(tmp_path / "no", work=tmp_path, logs=tmp_path / "logs", wan=WanConfig())
     with pytest.raises(ProcessFailed, match=r"hub ended, status 2: (?s:.*)No such file"), stack:
         pytest.fail("started without a store")
-    assert _children(os.getpid()) == []
+    assert _children(os.getpid()) == [guard().process.pid]
 
 
 def test_a_full_disk_is_told_before_anything_starts(tmp_path: Path) -> None:
