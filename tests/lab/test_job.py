@@ -20,6 +20,7 @@ from hubspoke.errors import ConfigError, FormatError
 from hubspoke.lab import job_cli
 from hubspoke.lab.crew import JobFailed
 from hubspoke.lab.dataset import DatasetConfig, build_dataset, load_index
+from hubspoke.lab.guard import guard
 from hubspoke.lab.job import JobConfig, run_job
 from hubspoke.lab.measure import RECORD_DTYPE, unique_bytes
 from hubspoke.lab.worker import RECORD
@@ -399,8 +400,10 @@ def test_worker_and_result_agree_on_the_record() -> None:
 
 
 def _children(pid: int | None = None) -> list[int]:
-    pid = pid or os.getpid()
-    return [int(c) for c in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    """Of a process, or of this one without its guard, which lives as long as it does."""
+    of = pid or os.getpid()
+    children = [int(c) for c in Path(f"/proc/{of}/task/{of}/children").read_text().split()]
+    return children if pid else [c for c in children if c != guard().process.pid]
 
 
 def _alive(pid: int) -> bool:
