@@ -5,18 +5,14 @@ returned (send these requests, punch these bytes). Nothing here waits, so no sta
 between a decision and its effect on the book.
 """
 
-from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
 
 from hubspoke.core.accesses import Accesses
 from hubspoke.core.cache import Cache
 from hubspoke.core.cached_object import CachedObject, Runs
 from hubspoke.core.frames import StoredFrame
-from hubspoke.core.generators import blind_fill, next_object, sequential, strided
-from hubspoke.core.generators.candidates import Candidate, DepthConfig, Listing
+from hubspoke.core.generators.candidates import Listing
 from hubspoke.core.ids import (
-    PAGE_BYTES,
     ObjectEntry,
     ObjectName,
     ReadState,
@@ -24,9 +20,8 @@ from hubspoke.core.ids import (
     page_span,
 )
 from hubspoke.core.ledger import Ledger
-from hubspoke.core.pacing import PacingConfig, PathModel
+from hubspoke.core.pacing import PathModel
 from hubspoke.core.page_codes import (
-    IS_ABSENT,
     IS_ASKED,
     IS_FLYING,
     IS_LOCAL,
@@ -34,21 +29,11 @@ from hubspoke.core.page_codes import (
     IS_QUEUED,
     PAGES_PER_BLOCK,
 )
-from hubspoke.core.plan import PlanConfig, choose
+from hubspoke.core.prediction import Prediction
 from hubspoke.core.ranking import Score
 from hubspoke.core.scheduler import Fetch, FetchedRange, Punch, Scheduler
-from hubspoke.core.streams import Access, Pattern, Stream, StreamTable
-
-YOUNG_ACCESSES = 16  # a stream with fewer has had no time to be recognised
-
-
-@dataclass(frozen=True, slots=True)
-class SpokeConfig:
-    capacity: int  # bytes of cache, a hard cap
-    prefetch: bool = True
-    pacing: PacingConfig = field(default_factory=PacingConfig)
-    depth: DepthConfig = field(default_factory=DepthConfig)
-    plan: PlanConfig = field(default_factory=PlanConfig)
+from hubspoke.core.spoke_config import SpokeConfig
+from hubspoke.core.streams import Access
 
 
 class SpokeCore:
@@ -63,17 +48,22 @@ class SpokeCore:
         self.path = PathModel()
         self._ledger = Ledger(now, unix_ns)
         self.accesses = Accesses(self._ledger, self.cache.read_again)
-        self.streams = StreamTable()
         self.encoded_bytes = 0
         # Whether frames of the object (None: a new one) would be stored; the shell knows the
         # disks. What would not be is not fetched in advance.
         self.fills: Callable[[int | None], bool] = lambda number: True
-        self._score = score
-        self._listing = listing
-        self._walks = next_object.Walks()
-        self._blind = blind_fill.BlindFill()
+        self.prediction = Prediction(
+            config,
+            self.cache,
+            self.scheduler,
+            self.path,
+            score,
+            listing,
+            ledger=lambda: self.ledger,
+            open_object=self.open,
+            fills=lambda number: self.fills(number),
+        )
         self._replaced: set[int] = set()
-        self._ending: deque[Stream] = deque(maxlen=16)  # streams that flowed over their object
 
     @property
     def ledger(self) -> Ledger:
@@ -88,7 +78,7 @@ class SpokeCore:
         known = self.cache.current(name)
         obj, obsolete = self.cache.open(name, entry)
         if known is not None and known is not obj:
-            self.streams.forget(known.number)
+            self.prediction.streams.forget(known.number)
             self._replaced.add(obj.number)
         for o in obsolete:
             self._replaced.discard(o.number)
@@ -98,7 +88,7 @@ class SpokeCore:
         """The name has no object, or another version; returns what the shell must drop."""
         known = self.cache.current(name)
         if known is not None:
-            self.streams.forget(known.number)
+            self.prediction.streams.forget(known.number)
         return self.cache.forget(name)
 
     # -- reads --------------------------------------------------------------------------------
@@ -122,9 +112,7 @@ class SpokeCore:
             return "evicted"
         if obj.number in self._replaced:
             return "invalidated"
-        streams = self.streams.by_object.get(obj.number, ())
-        known = any(s.accesses >= YOUNG_ACCESSES or s.chained for s in streams)
-        return "not_predicted" if known else "cold_start"
+        return "not_predicted" if self.prediction.knows(obj.number) else "cold_start"
 
     def missing(self, obj: CachedObject, offset: int, length: int) -> int:
         """Bytes of the pages under a range that are not local."""
@@ -278,120 +266,4 @@ class SpokeCore:
 
         Returns: objects that opening a predicted one made obsolete, to be dropped by the shell.
         """
-        accesses = self.accesses.drain()
-        hide_s = self.config.depth.hide_s(self.path.rtt_s)
-        candidates: list[Candidate] = []
-
-        def on_new(stream: Stream) -> None:
-            self._inherit(stream)
-            if self.config.prefetch:
-                candidates.extend(self._opened(stream, now, hide_s))
-
-        moved = self.streams.observe(accesses, on_new)
-        if not self.config.prefetch:
-            return []
-        for s in sorted(moved, key=lambda s: s.stream_id):
-            found = self._propose(s, now, hide_s)
-            candidates += found or self._fill(s, moved[s], now)
-        return self._queue(candidates, now)
-
-    def _propose(self, s: Stream, now: float, hide_s: float) -> list[Candidate]:
-        depth = self.config.depth
-        # Reads that had to wait although the pattern was known: the path is worse or the
-        # consumer faster than believed, so look further ahead, at most once a round trip.
-        grown = s.pattern in (Pattern.SEQUENTIAL, Pattern.STRIDED) and s.accesses > YOUNG_ACCESSES
-        if s.waits and grown and now - s.boosted_at > hide_s:
-            s.boost, s.boosted_at = min(s.boost * 1.5, depth.boost_max), now
-        waited, s.waits = s.waits > 0, 0
-        before = s.pattern
-        found, beyond = sequential.propose(
-            s, now, hide_s, depth, waited=waited, most=self._ahead_max
-        )
-        if before in (Pattern.SEQUENTIAL, Pattern.STRIDED) and s.pattern is not before:
-            cause = f"{s.obj.name}: reads were {before.value}, are {s.pattern.value}"
-            self.ledger.relearned(now, cause)
-        if beyond:
-            if s not in self._ending:
-                self._ending.append(s)
-            found += next_object.overflow(s, beyond, self._listing, hide_s)
-        if not found and s.hide_bytes == 0:
-            found = strided.propose(s, hide_s)
-        return found
-
-    @property
-    def _outstanding(self) -> int:
-        """Prefetch bytes that are asked for or about to be."""
-        return self.scheduler.prefetch_bytes_in_flight + self.scheduler.prefetch_bytes_queued
-
-    @property
-    def _ahead_max(self) -> int:
-        """Bytes one stream may have ahead: more of a small cache, and what is fetched for later
-        would push out what is fetched for now."""
-        return int(self.cache.capacity * self.config.plan.share_of_cache / 2)
-
-    def _fill(self, s: Stream, accesses: Sequence[Access], now: float) -> list[Candidate]:
-        folders = {self._blind.observe(s, a, self._listing) for a in accesses} - {None}
-        outstanding = self._outstanding
-        want = blind_fill.OUTSTANDING_BYTES_MIN
-        rate = self.path.rate(now)
-        if rate is not None and self.path.rtt_s is not None:
-            want = max(want, int(2 * rate * self.path.rtt_s))
-        want = min(want, int(self.cache.capacity * self.config.plan.share_of_cache))
-        found: list[Candidate] = []
-        for folder in folders:
-            if folder is not None and want > outstanding:
-                found += self._blind.propose(folder, want - outstanding, self.cache.room)
-                outstanding = want
-        return found
-
-    def _opened(self, s: Stream, now: float, hide_s: float) -> list[Candidate]:
-        if s.chained or s.start != 0:
-            return []
-        size = min(s.obj.size, next_object.WHOLE_BYTES_MAX)
-        floor = self.config.depth.floor_bytes
-        return self._walks.opened(s.obj.name, size, self._listing, now, hide_s, floor)
-
-    def _inherit(self, s: Stream) -> None:
-        """A stream that begins where another one's prefetch flowed over carries it on."""
-        for before in self._ending:
-            following = self._listing.following(before.obj.name, 1)
-            if not following or following[0][0] != s.obj.name:
-                continue
-            if s.start > before.spread + before.hide_bytes:
-                continue
-            s.pattern, s.boost, s.chained = before.pattern, before.boost, before.chained + 1
-            s.rate = before.rate
-            s.start = 0  # the other workers' reads before this one are still to come
-            return
-
-    def _queue(self, candidates: Sequence[Candidate], now: float) -> list[CachedObject]:
-        """Queue what of the candidates is absent and chosen; returns objects made obsolete."""
-        obsolete: list[CachedObject] = []
-        absent: list[Candidate] = []
-        for c in candidates:
-            obj = self.cache.current(c.name)
-            if not self.fills(None if obj is None else obj.number):
-                continue
-            if c.entry is not None and (obj is None or obj.version != c.entry.version):
-                obj, old = self.open(c.name, c.entry)
-                obsolete += old
-            if obj is None or obj.dead or c.offset >= obj.size:
-                continue
-            first, last = page_span(c.offset, min(c.length, obj.size - c.offset))
-            runs = obj.runs(first, last, IS_ABSENT)
-            if runs:
-                start, end = runs[0][0] * PAGE_BYTES, runs[-1][1] * PAGE_BYTES
-                absent.append(replace(c, offset=start, length=min(end, obj.size) - start))
-        for planned in choose(
-            absent,
-            self._score,
-            self.config.plan,
-            now=now,
-            outstanding_bytes=self._outstanding,
-            capacity=self.cache.capacity,
-        ):
-            c = planned.candidate
-            obj = self.cache.current(c.name)
-            assert obj is not None, c.name
-            self.scheduler.prefetch(obj, *page_span(c.offset, c.length), planned.deadline)
-        return obsolete
+        return self.prediction.predict(self.accesses.drain(), now)

@@ -24,7 +24,8 @@ from hubspoke.core.ids import (
 )
 from hubspoke.core.ledger import Ledger
 from hubspoke.core.namespace import Listed, PageSpan
-from hubspoke.core.spoke import SpokeConfig, SpokeCore
+from hubspoke.core.spoke import SpokeCore
+from hubspoke.core.spoke_config import SpokeConfig
 from hubspoke.errors import (
     HubSpokeError,
     NoSuchBucket,
@@ -317,7 +318,7 @@ class SpokeService:
 
     def streams(self) -> list[dict[str, Any]]:
         """What is believed about each stream, newest first, for /v1/streams."""
-        streams = sorted(self.core.streams, key=lambda s: -s.last_at)
+        streams = sorted(self.core.prediction.streams, key=lambda s: -s.last_at)
         return [s.describe() for s in streams[:STREAMS_SHOWN_MAX]]
 
     async def facts(self) -> SpokeFacts:

@@ -4,7 +4,8 @@ from hubspoke.core.cached_object import CachedObject
 from hubspoke.core.ids import PAGE_BYTES, ReadState
 from hubspoke.core.ranking import RuleRanker
 from hubspoke.core.scheduler import Fetch
-from hubspoke.core.spoke import SpokeConfig, SpokeCore
+from hubspoke.core.spoke import SpokeCore
+from hubspoke.core.spoke_config import SpokeConfig
 from tests.core.virtual_wan import Names
 
 PAGES = 3  # of one request, also to a path that is not known yet

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from hubspoke.core.ids import ObjectEntry, ObjectName, ReadState, Version, page_span
 from hubspoke.core.ranking import RuleRanker
 from hubspoke.core.scheduler import Fetch
-from hubspoke.core.spoke import SpokeConfig, SpokeCore
+from hubspoke.core.spoke import SpokeCore
+from hubspoke.core.spoke_config import SpokeConfig
 
 RTT_S = 0.06
 READ_S = 0.0003

@@ -15,7 +15,8 @@ from hubspoke.core.cached_object import CachedObject
 from hubspoke.core.ids import FRAME_BYTES_MAX, PAGE_BYTES, ReadState, page_span
 from hubspoke.core.ranking import RuleRanker
 from hubspoke.core.scheduler import Fetch
-from hubspoke.core.spoke import SpokeConfig, SpokeCore
+from hubspoke.core.spoke import SpokeCore
+from hubspoke.core.spoke_config import SpokeConfig
 from hubspoke.sim.prediction.disk import Disk
 from hubspoke.sim.prediction.engine import Engine
 from hubspoke.sim.prediction.objects import Objects
