@@ -75,12 +75,13 @@ class ObjectStore(Protocol):
     def list_requests(self) -> int: ...  # sent so far, where each has its price
     async def open(self) -> None: ...  # raises ConfigError when the store cannot be used
     async def close(self) -> None: ...
+    def mounts(self) -> list[str]: ...  # buckets seen on a file system of their own
+    async def expect_mounts(self, buckets: Sequence[str]) -> None: ...  # of an earlier life
     async def buckets(self) -> list[str]: ...
     async def create_bucket(self, bucket: str) -> None: ...
     async def delete_bucket(self, bucket: str) -> None: ...  # BucketNotEmpty
     def scan(self, part: Part | None = None) -> AsyncIterator[list[StoredObject]]: ...
     async def head(self, name: ObjectName) -> ObjectEntry | None: ...
-
     async def read(self, name: ObjectName, version: Version, offset: int, length: int) -> bytes:
         """Exactly the range, of exactly that version; or VersionChanged, NoSuchKey."""
 
@@ -108,7 +109,6 @@ class ObjectStore(Protocol):
         """Throw away what a crash left staged, but the tokens in `keep`. Only at start."""
 
     async def delete(self, name: ObjectName) -> None: ...  # idempotent
-
     async def create_multipart(self, name: ObjectName, headers: dict[str, str]) -> str: ...
     async def put_part(
         self, name: ObjectName, upload_id: str, number: int, chunks: AsyncIterator[bytes]

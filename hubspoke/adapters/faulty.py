@@ -65,6 +65,12 @@ class FaultyObjectStore:
     def list_requests(self) -> int:
         return self._store.list_requests
 
+    def mounts(self) -> list[str]:
+        return self._store.mounts()
+
+    async def expect_mounts(self, buckets: Sequence[str]) -> None:
+        await self._store.expect_mounts(buckets)
+
     async def buckets(self) -> list[str]:
         await self._before("buckets")
         return await self._store.buckets()

@@ -125,6 +125,20 @@ class FolderStore:
                     self._mounted.add(bucket)
         return buckets
 
+    def mounts(self) -> list[str]:
+        """See ports.ObjectStore."""
+        return sorted(self._mounted)
+
+    async def expect_mounts(self, buckets: Sequence[str]) -> None:
+        """See ports.ObjectStore. What has files where it is now was moved there."""
+        await self._run(self._expect_mounts, buckets)
+
+    def _expect_mounts(self, buckets: Sequence[str]) -> None:
+        for bucket in buckets:
+            with suppress(OSError):  # not there any more
+                if not os.listdir(self._layout.bucket_path(bucket)):
+                    self._mounted.add(bucket)
+
     async def close(self) -> None:
         self._files.clear()
         await asyncio.to_thread(self._pool.shutdown)

@@ -56,6 +56,12 @@ class MemoryObjectStore:
     async def close(self) -> None:
         pass
 
+    def mounts(self) -> list[str]:
+        return []
+
+    async def expect_mounts(self, buckets: Sequence[str]) -> None:
+        """Nothing is mounted here."""
+
     async def buckets(self) -> list[str]:
         return sorted(self._objects)
 

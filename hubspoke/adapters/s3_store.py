@@ -103,6 +103,12 @@ class S3Store:
     async def close(self) -> None:
         await self._client.close()
 
+    def mounts(self) -> list[str]:
+        return []
+
+    async def expect_mounts(self, buckets: Sequence[str]) -> None:
+        """A bucket that is unreachable answers with an error."""
+
     async def buckets(self) -> list[str]:
         return [self._bucket]
 

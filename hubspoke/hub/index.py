@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 SETTLE_TRIES = 5
 PROGRESS_EACH = 50_000
 LIVES_FACT = "incarnations"
+MOUNTS_FACT = "mounts"
 LIVES_MAX = 256  # starts of the hub that a spoke may have slept through
 FIRST_ID_FACT = "first_change_id"
 IDS_PER_LIFE = 1 << 40  # more than three years of 10,000 changes a second take
@@ -54,6 +55,7 @@ async def first_index(
         if progress.objects // PROGRESS_EACH > before:
             log.info("first index objects=%d", progress.objects)
     await namespace.adopt(epoch, LogSequence(progress.objects), buckets=buckets)
+    await note_mounts(store, namespace)
     log.info("first index complete objects=%d epoch=%s", progress.objects, epoch)
 
 
@@ -69,8 +71,10 @@ async def begin_life(namespace: NamespaceStore, incarnation: str) -> list[Incarn
 
 
 async def need_objects(store: ObjectStore, namespace: NamespaceStore) -> None:
-    """Raises ConfigError when the store shows nothing of all that the log has: the folder of a
-    file system that is not mounted looks so. Unreachable is not deleted."""
+    """Raises ConfigError when the store shows nothing of all that the log has, StoreUnavailable
+    when a bucket had a file system of its own and shows nothing without it: what is not mounted
+    looks so. Unreachable is not deleted."""
+    await store.expect_mounts(noted_mounts(namespace))
     known = len(namespace) - len({intent.name for intent in namespace.intents()})
     if known <= 0:
         return
@@ -81,6 +85,19 @@ async def need_objects(store: ObjectStore, namespace: NamespaceStore) -> None:
         f"the store shows no object, and the log in the state folder has {known}: is its file "
         "system mounted? If all of them were deleted, begin with an empty state folder"
     )
+
+
+def noted_mounts(namespace: NamespaceStore) -> list[str]:
+    """Buckets that an earlier life saw on a file system of their own."""
+    return msgspec.json.decode(namespace.fact(MOUNTS_FACT) or "[]", type=list[str])
+
+
+async def note_mounts(store: ObjectStore, namespace: NamespaceStore) -> None:
+    """For the next start. Without a writable log it is noted the next time."""
+    if store.mounts() != noted_mounts(namespace):
+        with suppress(StoreUnavailable):
+            mounts = msgspec.json.encode(store.mounts()).decode()
+            await namespace.put_fact(MOUNTS_FACT, mounts)
 
 
 async def first_change_id(namespace: NamespaceStore, unix_us: int) -> int:

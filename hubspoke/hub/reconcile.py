@@ -18,7 +18,7 @@ from hubspoke.core.ids import LogSequence, ObjectName, StoredObject
 from hubspoke.core.namespace import bucket_name
 from hubspoke.core.noticed import Part
 from hubspoke.hub.changes import Work
-from hubspoke.hub.index import IndexProgress
+from hubspoke.hub.index import IndexProgress, note_mounts
 from hubspoke.hub.pool import each
 from hubspoke.hub.tuning import HubTuning
 from hubspoke.ports import NamespaceRecord, NamespaceStore, ObjectStore
@@ -54,6 +54,7 @@ class Reconciler:
         await self._compare(None, namespace.buckets())
         for bucket in sorted(set(namespace.buckets()) - set(found)):
             await self.bucket(bucket)
+        await note_mounts(self.store, namespace)
         progress.state = "complete"
         log.info(
             "reconciliation complete objects=%d changed=%d", progress.objects, progress.changed

@@ -132,8 +132,8 @@ def test_interrupted_demo_leaves_nothing_behind(
         stderr=subprocess.DEVNULL,
     )
     try:
-        # hub, WAN and the first way's eight workers
-        _wait_for(lambda: len(_children(demo.pid)) == 10)
+        # hub, guard, WAN and the first way's eight workers
+        _wait_for(lambda: len(_children(demo.pid)) == 11)
         family = _children(demo.pid)
         assert len(list(temporary.iterdir())) == 1
         demo.send_signal(how)

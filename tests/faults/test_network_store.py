@@ -2,6 +2,7 @@
 are changed behind the kernel's back as another host would."""
 
 import subprocess
+import sys
 from pathlib import Path
 
 from tests.faults.conftest import Folder, faulty_folder, wait_for
@@ -47,6 +48,26 @@ def test_a_bucket_whose_file_system_goes_away_loses_no_object(tmp_path: Path) ->
         assert get_json(a_hub.admin + "/readyz")[0] == 200
         folder.path.rmdir()  # taken away on purpose
         wait_for(lambda: get(bucket + "/not%20read")[0] == 404, 30, "the end of the bucket")
+
+
+def test_a_hub_does_not_start_without_a_bucket_that_was_mounted(tmp_path: Path) -> None:
+    (tmp_path / "store" / "plain").mkdir(parents=True)
+    (tmp_path / "store" / "plain" / "b").write_bytes(b"two")
+    command = hub(tmp_path / "store", tmp_path / "state", "--rescan", "1")
+    program = [sys.executable, "-m", "hubspoke", *command]
+    with faulty_folder(tmp_path / "store") as folder:
+        (folder.path / "a").write_bytes(b"one")
+        with running(*command) as a_hub:
+            bucket = a_hub.ready().data + "/" + folder.path.name
+            wait_for(lambda: get(bucket + "/a")[1] == b"one", 15, "the object")
+        subprocess.run(["fusermount3", "-u", "-z", str(folder.path)], check=True, timeout=30)
+        refused = subprocess.run(program, capture_output=True, text=True, timeout=60)
+        assert refused.returncode == 1 and "is not mounted" in refused.stderr
+        folder.path.rmdir()  # taken away on purpose
+        with running(*command) as a_hub:
+            data = a_hub.ready().data
+            wait_for(lambda: get(f"{data}/{folder.path.name}/a")[0] == 404, 15, "its end")
+            assert get(f"{data}/plain/b")[1] == b"two"
 
 
 def reasons(admin: str) -> list[str]:
