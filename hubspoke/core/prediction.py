@@ -6,11 +6,13 @@ candidates scored, and queues what of it is absent and chosen.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from hubspoke.core.cache import Cache
 from hubspoke.core.cached_object import CachedObject
+from hubspoke.core.epochs.data_sets import DataSets
+from hubspoke.core.epochs.items import folder_of
 from hubspoke.core.generators import blind_fill, next_object, sequential, strided
 from hubspoke.core.generators.candidates import Candidate, Listing
 from hubspoke.core.ids import PAGE_BYTES, ObjectEntry, ObjectName, page_span
@@ -58,6 +60,7 @@ class Prediction:
         self._fills = fills
         self._walks = next_object.Walks()
         self._blind = blind_fill.BlindFill()
+        self.data_sets = DataSets(listing)
         self._ending: deque[Stream] = deque(maxlen=16)  # streams that flowed over their object
 
     def knows(self, number: int) -> bool:
@@ -81,10 +84,17 @@ class Prediction:
         moved = self.streams.observe(accesses, on_new)
         if not self._config.prefetch:
             return []
+        self._observe_items(moved, accesses)
         for s in sorted(moved, key=lambda s: s.stream_id):
             found = self._propose(s, now, hide_s)
             candidates += found or self._fill(s, moved[s], now)
         return self._queue(candidates, now)
+
+    def _observe_items(self, moved: Iterable[Stream], accesses: Sequence[Access]) -> None:
+        for s in moved:
+            if s.pattern in (Pattern.SEQUENTIAL, Pattern.STRIDED) and s.accesses > YOUNG_ACCESSES:
+                self.data_sets.understood(folder_of(s.obj.name))
+        self.data_sets.observe(accesses)
 
     def _propose(self, s: Stream, now: float, hide_s: float) -> list[Candidate]:
         depth = self._config.depth

@@ -1,0 +1,1 @@
+"""Data sets that a job reads once an epoch: items, jobs, known orders."""

@@ -1,0 +1,112 @@
+"""Reads as items: which item of which folder each access was.
+
+A folder's first reads say what its items are (`kinds`), then its listing is read a slice for
+each call; the reads until then wait. From then on every batch of accesses becomes one array of
+item numbers for each folder. What another generator understands (a dense or strided stream
+of records) has no items.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from hubspoke.core.epochs.items import Folder, ListedItems, folder_of
+from hubspoke.core.epochs.kinds import FILES, KIND_READS, kind_of
+from hubspoke.core.generators.candidates import Listing
+from hubspoke.core.streams import Access
+
+FOLDERS_MAX = 64
+WAITING_MAX = 65_536  # reads until the listing is known; more are forgotten
+TRIES_MAX = 16
+
+
+@dataclass(slots=True, eq=False)
+class ReadFolder:
+    """What is known of one folder so far. items: None until its kind is."""
+
+    folder: Folder
+    items: ListedItems | None = None
+    waiting: list[Access] = field(default_factory=list)
+    tries: int = 0
+
+
+class ItemReads(NamedTuple):
+    """Reads of items of one folder, in order; of an object in pieces, that of its head."""
+
+    folder: ReadFolder
+    items: npt.NDArray[np.int32]
+    accesses: list[Access]  # one for each item
+
+
+class DataSets:
+    """The folders that are read now."""
+
+    def __init__(self, listing: Listing) -> None:
+        self._listing = listing
+        self._folders: OrderedDict[Folder, ReadFolder] = OrderedDict()
+
+    def observe(self, accesses: Iterable[Access]) -> list[ItemReads]:
+        """Take accesses in, in order of time; returns what items they read."""
+        fresh: dict[Folder, list[Access]] = {}
+        for a in accesses:
+            fresh.setdefault(folder_of(a.obj.name), []).append(a)
+        found = []
+        for folder, reads in fresh.items():
+            known = self._folders.get(folder)
+            if known is None:
+                known = self._folders[folder] = ReadFolder(folder)
+            self._folders.move_to_end(folder)
+            taken = self._take(known, reads)
+            if taken is not None:
+                found.append(taken)
+        while len(self._folders) > FOLDERS_MAX:
+            self._folders.popitem(last=False)
+        return found
+
+    def _take(self, known: ReadFolder, reads: list[Access]) -> ItemReads | None:
+        items = known.items
+        if items is not None and items.complete:
+            return _item_reads(known, items, reads)
+        if items is None and known.tries >= TRIES_MAX:
+            return None
+        known.waiting += reads[: WAITING_MAX - len(known.waiting)]
+        if items is None:
+            if len(known.waiting) < KIND_READS:
+                return None
+            kind = kind_of(known.waiting)
+            if kind is None:
+                known.tries += 1
+                known.waiting = []
+                return None
+            items = known.items = ListedItems(
+                known.folder, self._listing, record=None if kind == FILES else kind
+            )
+        items.grow()
+        if not items.complete:
+            return None
+        reads, known.waiting = known.waiting, []
+        return _item_reads(known, items, reads)
+
+    def understood(self, folder: Folder) -> None:
+        """Another generator follows a dense or strided stream there: what looked like records
+        are steps of it. Whole objects are read densely, too."""
+        known = self._folders.get(folder)
+        if known is not None and known.items is not None and known.items.record is not None:
+            known.items, known.waiting, known.tries = None, [], TRIES_MAX
+
+
+def _item_reads(known: ReadFolder, items: ListedItems, reads: list[Access]) -> ItemReads:
+    if items.record is None:
+        # An object may be read in pieces, by whoever; it is counted when its head is read.
+        reads = [a for a in reads if a.offset == 0]
+    numbers = items.numbers(
+        [a.obj.name.key for a in reads], [a.offset for a in reads], [a.length for a in reads]
+    )
+    if len(numbers) and numbers.min() < 0:
+        reads = [a for a, n in zip(reads, numbers.tolist(), strict=True) if n >= 0]
+        numbers = numbers[numbers >= 0]
+    return ItemReads(known, numbers, reads)

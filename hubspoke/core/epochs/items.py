@@ -1,0 +1,171 @@
+"""The items of a folder, numbered in listing order: whole objects, or records of one length.
+
+A shuffled job draws numbers, so orders are kept and computed as numbers; only what is fetched
+becomes a name again. A million names are one string of bytes with offsets and their hashes in
+order: 40 B a name, where a dict of names takes 200. The listing is read a slice at a time, since
+a prediction must not take longer than the reads between two of them.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from hubspoke.core.generators.candidates import Listing
+from hubspoke.core.ids import ObjectEntry, ObjectName
+
+Folder = tuple[str, str]  # bucket, key up to the last slash
+
+SLICE_NAMES = 256
+_KEY_ERRORS = "surrogatepass"  # names are exact bytes, whatever they are
+
+
+def folder_of(name: ObjectName) -> Folder:
+    return name.bucket, name.key[: name.key.rfind("/") + 1]
+
+
+class Items(Protocol):
+    """Items of one folder, in listing order."""
+
+    @property
+    def count(self) -> int:
+        """How many there are, as far as the listing is known."""
+        ...
+
+    @property
+    def complete(self) -> bool:
+        """Whether the whole listing is known; before that no read belongs to an item."""
+        ...
+
+    def number(self, name: ObjectName, offset: int, length: int) -> int | None:
+        """The item a read belongs to; None: to none."""
+        ...
+
+    def place(self, item: int) -> tuple[ObjectName, ObjectEntry, int, int] | None:
+        """Object, entry, offset and length of an item; None if its object is gone."""
+        ...
+
+
+class ListedItems:
+    """`Items`, from a `Listing`. record: length of the records; None: items are whole objects."""
+
+    def __init__(self, folder: Folder, listing: Listing, *, record: int | None) -> None:
+        assert record is None or record > 0, record
+        self.folder = folder
+        self.record = record
+        self.complete = False
+        self._listing = listing
+        self._keys = bytearray()  # behind the folder's part, one after the other
+        self._ends: list[int] = []
+        self._lengths: list[int] = []
+        self._hashes: list[int] = []
+        self._last = ObjectName(*folder)
+        # Once complete: where each key ends, object sizes, the first item of each object.
+        self._end = self._size = self._first = np.zeros(0, np.int64)
+        self._hash = np.zeros(0, np.int64)  # in order, with
+        self._object = np.zeros(0, np.int32)  # the object of each
+
+    def grow(self) -> None:
+        """Read the next slice of the listing."""
+        if self.complete:
+            return
+        found = self._listing.following(self._last, SLICE_NAMES)
+        cut = len(self.folder[1])
+        for name, entry in found:
+            self._keys += name.key[cut:].encode(errors=_KEY_ERRORS)
+            self._ends.append(len(self._keys))
+            self._lengths.append(entry.size)
+            self._hashes.append(hash(name.key))
+        if found:
+            self._last = found[-1][0]
+        else:
+            self._finish()
+
+    def _finish(self) -> None:
+        self.complete = True
+        self._end = np.array(self._ends, np.int64)
+        self._size = np.array(self._lengths, np.int64)
+        hashes = np.array(self._hashes, np.int64)
+        self._object = np.argsort(hashes, kind="stable").astype(np.int32)
+        self._hash = hashes[self._object]
+        self._ends, self._lengths, self._hashes = [], [], []
+        if self.record is None:
+            each = np.ones(len(self._size), np.int64)
+        else:
+            each = -(-self._size // self.record)
+        self._first = np.concatenate((np.zeros(1, np.int64), np.cumsum(each)))
+
+    @property
+    def objects(self) -> int:
+        return len(self._size)
+
+    @property
+    def count(self) -> int:
+        return int(self._first[-1]) if self.complete else 0
+
+    def number(self, name: ObjectName, offset: int, length: int) -> int | None:
+        """See `Items`. Of an object any read belongs to it; a record is read whole."""
+        if folder_of(name) != self.folder:
+            return None
+        item = int(self.numbers([name.key], [offset], [length])[0])
+        return None if item < 0 else item
+
+    def numbers(
+        self, keys: Sequence[str], offsets: Sequence[int], lengths: Sequence[int]
+    ) -> npt.NDArray[np.int32]:
+        """`number` of many reads of objects of this folder; -1 where there is none. Two names of
+        one hash (64 bits) would be taken for each other, which costs a wrong prefetch."""
+        none = np.full(len(keys), -1, np.int32)
+        if not len(self._hash):
+            return none
+        hashes = np.fromiter(map(hash, keys), np.int64, len(keys))
+        at = np.minimum(np.searchsorted(self._hash, hashes), len(self._hash) - 1)
+        known = self._hash[at] == hashes
+        found = self._object[at]
+        items = self._first[found]
+        if self.record is not None:
+            offset, length = np.array(offsets, np.int64), np.array(lengths, np.int64)
+            whole = np.minimum(self.record, self._size[found] - offset)
+            known &= (offset % self.record == 0) & (length == whole)
+            items = items + offset // self.record
+        return np.where(known, items, none).astype(np.int32)
+
+    def object_name(self, number: int) -> ObjectName:
+        """Name of an object of the folder by its place in the listing."""
+        begin = int(self._end[number - 1]) if number else 0
+        key = self._keys[begin : int(self._end[number])].decode(errors=_KEY_ERRORS)
+        return ObjectName(self.folder[0], self.folder[1] + key)
+
+    def range(self, item: int) -> tuple[int, int, int]:
+        """Object (its place in the listing), offset and length of an item."""
+        if self.record is None:
+            return item, 0, int(self._size[item])
+        found = int(np.searchsorted(self._first, item, "right")) - 1
+        offset = (item - int(self._first[found])) * self.record
+        return found, offset, min(self.record, int(self._size[found]) - offset)
+
+    def ranges(self, items: npt.NDArray[np.int32]) -> Iterator[tuple[int, int, int]]:
+        """`range` of many."""
+        if self.record is None:
+            return zip(items.tolist(), [0] * len(items), self._size[items].tolist(), strict=True)
+        found = np.searchsorted(self._first, items, "right") - 1
+        offset = (items - self._first[found]) * self.record
+        length = np.minimum(self.record, self._size[found] - offset)
+        return zip(found.tolist(), offset.tolist(), length.tolist(), strict=True)
+
+    def entry(self, number: int) -> ObjectEntry | None:
+        """What the namespace has of an object now; None if it is gone."""
+        before = self.object_name(number - 1) if number else ObjectName(*self.folder)
+        found = self._listing.following(before, 1)
+        return found[0][1] if found and found[0][0] == self.object_name(number) else None
+
+    def place(self, item: int) -> tuple[ObjectName, ObjectEntry, int, int] | None:
+        """See `Items`."""
+        number, offset, length = self.range(item)
+        entry = self.entry(number)
+        return None if entry is None else (self.object_name(number), entry, offset, length)
+
+    @property
+    def bytes_mean(self) -> float:
+        return float(self._size.sum()) / max(1, self.count)
