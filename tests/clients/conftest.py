@@ -1,11 +1,7 @@
-"""A hub and a spoke for foreign clients, and a virtual environment for each of them.
-
-`make test-clients`. The environments lie in .venvs and are kept: the second run needs no network.
-"""
+"""A hub and a spoke for foreign clients. `make test-clients`."""
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +11,6 @@ import pytest
 
 from tests.processes import get_json, hub, running, spoke
 
-ENVIRONMENTS = Path(__file__).parent.parent.parent / ".venvs"
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "any",
     "AWS_SECRET_ACCESS_KEY": "any",
@@ -46,19 +41,6 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ends]:
                 assert time.monotonic() < deadline, a_spoke.log
                 time.sleep(0.05)
             yield Ends(a_hub.data, a_spoke.data)
-
-
-def environment(name: str, *requirements: str) -> Path:
-    """The `bin` of a virtual environment that has the requirements and nothing of ours."""
-    folder = ENVIRONMENTS / name
-    stamp = folder / "requirements.txt"
-    wanted = "\n".join(requirements)
-    if not stamp.exists() or stamp.read_text() != wanted:
-        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True, timeout=300)
-        install = [str(folder / "bin" / "pip"), "install", "--quiet", *requirements]
-        subprocess.run(install, check=True, timeout=900)
-        stamp.write_text(wanted)
-    return folder / "bin"
 
 
 Run = Callable[..., str]

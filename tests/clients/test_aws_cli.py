@@ -5,7 +5,8 @@ import random
 import subprocess
 from pathlib import Path
 
-from tests.clients.conftest import CREDENTIALS, Ends, Run, environment
+from tests.clients.conftest import CREDENTIALS, Ends, Run
+from tests.clients.environments import environment
 
 
 def test_cp_up_at_the_hub_and_down_at_the_spoke(ends: Ends, run: Run, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from hubspoke.core.ids import PAGE_BYTES
 from hubspoke.sim.prediction.peers import make
-from tests.clients.conftest import environment
+from tests.clients.environments import environment
 
 pytestmark = pytest.mark.timeout(1_300)  # what makes the environment, once, and the run
 

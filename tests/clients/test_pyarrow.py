@@ -4,7 +4,8 @@ import random
 import textwrap
 from pathlib import Path
 
-from tests.clients.conftest import Ends, Run, environment
+from tests.clients.conftest import Ends, Run
+from tests.clients.environments import environment
 
 SCRIPT = textwrap.dedent("""
     import sys

@@ -3,7 +3,8 @@
 import random
 from pathlib import Path
 
-from tests.clients.conftest import Ends, Run, environment
+from tests.clients.conftest import Ends, Run
+from tests.clients.environments import environment
 
 SIZES = {"empty": 0, "one": 1, "page": 4096, "deep/name with +%ü.bin": 5_000_001, "large": 20 << 20}
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.conftest import Ends, Run, environment
+from tests.clients.conftest import Ends, Run
+from tests.clients.environments import environment
 
 SCRIPT = textwrap.dedent("""
     import os

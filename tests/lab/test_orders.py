@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from hubspoke.core.orders import RANDPERM_32BIT_MAX, distributed_sampler, torch_randperm
+from hubspoke.core.orders import distributed_sampler, torch_randperm
 from hubspoke.errors import ConfigError
 from hubspoke.lab.orders import job_plan
 
@@ -51,14 +51,8 @@ def test_randperm_equals_the_recipe(n: int, seed: int) -> None:
 
 
 def test_randperm_known_values() -> None:
-    # torch.randperm(10, generator=torch.Generator().manual_seed(0)); see tests/clients.
+    # torch.randperm(10, generator=torch.Generator().manual_seed(0)); see tests/golden.
     assert torch_randperm(10, 0).tolist() == [4, 1, 7, 5, 3, 9, 0, 8, 6, 2]
-
-
-def test_randperm_refuses_sizes_where_torch_uses_another_algorithm() -> None:
-    assert RANDPERM_32BIT_MAX == 214_748_364
-    with pytest.raises(ConfigError, match="at most 214748363"):
-        torch_randperm(RANDPERM_32BIT_MAX, 0)
 
 
 @pytest.mark.parametrize(
