@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hubspoke import wire
+from hubspoke.core.features import Rows
 from hubspoke.core.frames import Frames
 from hubspoke.core.generators.candidates import Candidate
 from hubspoke.core.ids import (
@@ -63,10 +64,9 @@ class MultipartUpload:
 
 
 class ObjectStore(Protocol):
-    """The bytes of the hub's objects: a folder or an S3 bucket.
-
-    Errors: NoSuchBucket, NoSuchKey, InvalidKey (this store cannot hold the key under exactly its
-    name), VersionChanged, StoreUnavailable, NoSuchUpload, InvalidPart.
+    """The bytes of the hub's objects: a folder or an S3 bucket. Errors: NoSuchBucket, NoSuchKey,
+    InvalidKey (this store cannot hold the key under exactly its name), VersionChanged,
+    StoreUnavailable, NoSuchUpload, InvalidPart.
     """
 
     @property
@@ -308,9 +308,9 @@ class HubLink(Protocol):
 class Ranker(Protocol):
     """Probabilities that candidates are read before they would be evicted."""
 
-    name: str
-
-    def score(self, candidates: Sequence[Candidate]) -> Sequence[float]: ...
+    @property
+    def name(self) -> str: ...  # for the report: "sha256:..." of a model, or "rules: why"
+    def score(self, candidates: Sequence[Candidate], rows: Rows) -> Sequence[float]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from typing import Any, Protocol
 import uvloop
 
 from hubspoke import wire
+from hubspoke.adapters import model_file
 from hubspoke.adapters.block_store import FileBlockStore
 from hubspoke.adapters.clock import BootClock
 from hubspoke.adapters.drive import Drive
@@ -52,7 +53,6 @@ from hubspoke.adapters.lmdb_namespace import LmdbNamespace
 from hubspoke.adapters.malloc import keep_freed_memory
 from hubspoke.config import HubConfig, SpokeConfig
 from hubspoke.core.policy import PartitionPolicy
-from hubspoke.core.ranking import RuleRanker
 from hubspoke.errors import ConfigError
 from hubspoke.frontends.admin import hub_admin_app, spoke_admin_app
 from hubspoke.frontends.admin_views import HubFront, Phase, SpokeFront
@@ -336,7 +336,9 @@ async def _spoke_process(config: SpokeConfig, state: Path, locks: FolderLocks) -
         Drive(FileBlockStore([folder]), folder, claim=partial(hold_cache, folder, locks))
         for folder in config.cache
     ]
-    service = SpokeService(link, namespace, blocks, clock, RuleRanker(), tuning, capacity_of=size)
+    service = SpokeService(
+        link, namespace, blocks, clock, model_file.ranker(), tuning, capacity_of=size
+    )
     phase = Phase()
     return Process(
         service=service,

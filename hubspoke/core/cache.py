@@ -12,7 +12,7 @@ A read that finds QUEUED pages is a miss: the hub has not been asked for them ye
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hubspoke.core import page_codes as codes
 from hubspoke.core.away import Away
@@ -35,7 +35,6 @@ from hubspoke.core.pins import Pins
 
 __all__ = ["PAGES_PER_BLOCK", "Cache", "CachedObject", "StoredFrame"]
 
-
 NUMBERS_SKIPPED = 1 << 20  # more than is cached while a drive is away; the index has 32 bits
 
 
@@ -43,7 +42,7 @@ NUMBERS_SKIPPED = 1 << 20  # more than is cached while a drive is away; the inde
 class CacheCounters:
     evicted_bytes: int = 0
     corrupt_frames: int = 0
-    wasted_bytes: int = 0  # prefetched and dropped unread
+    wasted: list[tuple[int, int, int]] = field(default_factory=list)  # unread: object, page, bytes
 
 
 class Cache:
@@ -290,7 +289,8 @@ class Cache:
             obj.unverified -= pages.count(first, last, codes.IS_UNVERIFIED)
             if not obj.unverified:
                 obj.frames = None
-        self.counters.wasted_bytes += obj.bytes_of(first, last, codes.IS_PREFETCHED)
+        if unread := obj.bytes_of(first, last, codes.IS_PREFETCHED):
+            self.counters.wasted.append((obj.number, first, unread))
         pages.change(first, last, codes.TO_DROP)
         self._account(obj, -n)
         return n * PAGE_BYTES

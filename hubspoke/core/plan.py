@@ -5,12 +5,11 @@ propose by what hides the latency, so the plan only guards the whole: what is qu
 for prefetch together stays below a share of the cache, most likely first.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from hubspoke.core.generators.candidates import Candidate
 from hubspoke.core.ids import PAGE_BYTES
-from hubspoke.core.ranking import Score
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class Planned:
 
 def choose(
     candidates: Sequence[Candidate],
-    score: Score,
+    score: Callable[[Sequence[Candidate]], Sequence[float]],
     config: PlanConfig,
     *,
     now: float,

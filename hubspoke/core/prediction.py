@@ -22,6 +22,7 @@ from hubspoke.core.page_codes import IS_ABSENT
 from hubspoke.core.plan import choose
 from hubspoke.core.ranking import Score
 from hubspoke.core.scheduler import Scheduler
+from hubspoke.core.scoring import Scoring
 from hubspoke.core.spoke_config import SpokeConfig
 from hubspoke.core.streams import Access, Pattern, Stream, StreamTable
 
@@ -53,7 +54,7 @@ class Prediction:
         self._cache = cache
         self._scheduler = scheduler
         self._path = path
-        self._score = score
+        self.scoring = Scoring(score, cache, config.plan.probability_min)
         self._listing = listing
         self._ledger = ledger
         self._open = open_object
@@ -85,6 +86,7 @@ class Prediction:
         if not self._config.prefetch:
             return []
         self._observe_items(moved, accesses)
+        self.scoring.moved(list(moved), now)
         for s in sorted(moved, key=lambda s: s.stream_id):
             found = self._propose(s, now, hide_s)
             candidates += found or self._fill(s, moved[s], now)
@@ -185,7 +187,7 @@ class Prediction:
                 absent.append(replace(c, offset=start, length=min(end, obj.size) - start))
         for planned in choose(
             absent,
-            self._score,
+            self.scoring.score,
             self._config.plan,
             now=now,
             outstanding_bytes=self._outstanding,
@@ -194,5 +196,7 @@ class Prediction:
             c = planned.candidate
             obj = self._cache.current(c.name)
             assert obj is not None, c.name
-            self._scheduler.prefetch(obj, *page_span(c.offset, c.length), planned.deadline)
+            pages = page_span(c.offset, c.length)
+            self._scheduler.prefetch(obj, *pages, planned.deadline)
+            self.scoring.queued(c, obj.number, *pages)
         return obsolete

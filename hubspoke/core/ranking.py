@@ -6,9 +6,11 @@ better, and they decide whenever it does not answer.
 
 from collections.abc import Callable, Sequence
 
+from hubspoke.core.features import Rows
 from hubspoke.core.generators.candidates import Candidate
 
-Score = Callable[[Sequence[Candidate]], Sequence[float]]
+# Probabilities in the order of the candidates; the rows of features are made when asked for.
+Score = Callable[[Sequence[Candidate], Rows], Sequence[float]]
 
 # source -> (probability without evidence, probability with much of it, evidence that halves the
 # distance between the two). Own rules, set by hand for the first form; their job is the order
@@ -24,9 +26,11 @@ RULES: dict[str, tuple[float, float, int]] = {
 class RuleRanker:
     """The `rules` model of the report."""
 
-    name = "rules: no learned model is installed"
+    def __init__(self, why: str = "no learned model is installed") -> None:
+        """why: the rules decide."""
+        self.name = f"rules: {why}"
 
-    def score(self, candidates: Sequence[Candidate]) -> list[float]:
+    def score(self, candidates: Sequence[Candidate], rows: Rows | None = None) -> list[float]:
         """Probabilities in the order of the candidates."""
         return [_probability(c) for c in candidates]
 

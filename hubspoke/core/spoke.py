@@ -129,6 +129,7 @@ class SpokeCore:
             self.ledger.unique(new)
         if used:
             self.ledger.prefetch_used(used)
+            self.prediction.scoring.outcomes.used(obj.number, first, used, late=False)
         self.accesses.read(Access(obj, offset, length, client, now, state))
 
     def demand(self, obj: CachedObject, offset: int, length: int) -> list[Punch] | None:
@@ -151,8 +152,10 @@ class SpokeCore:
             # Warming is no prediction: it has no accuracy.
             if f.traffic_class is TrafficClass.PREFETCH and not f.warm:
                 self.ledger.prefetch_issued(f.bytes)
-        wasted, self.cache.counters.wasted_bytes = self.cache.counters.wasted_bytes, 0
-        self.ledger.prefetch_wasted(wasted)
+        wasted, self.cache.counters.wasted = self.cache.counters.wasted, []
+        if wasted:
+            self.ledger.prefetch_wasted(sum(n for _, _, n in wasted))
+            self.prediction.scoring.outcomes.wasted(wasted)
         return fetches, punched
 
     def compress(self, now: float) -> bool:
@@ -193,6 +196,7 @@ class SpokeCore:
             awaited = self.cache.awaited(obj, first, last)
             if awaited:
                 self.ledger.prefetch_used(awaited)
+                self.prediction.scoring.outcomes.used(obj.number, first, awaited, late=True)
 
     def _will_not_come(self, r: FetchedRange, first: int, last: int) -> None:
         if not r.stored:

@@ -49,7 +49,7 @@ class FactsCollector:
             spoke=s.tuning.spoke_id,
             region=s.tuning.region,
             hub_region=s.follower.hub_region(),
-            model=s.model_name,
+            model=s.ranker.name,
             wan=self._wan(),
             cache=self._cache(),
             metadata=self._metadata(),

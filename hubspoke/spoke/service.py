@@ -91,7 +91,7 @@ class SpokeService:
     ) -> None:
         """rng: what retries are spread by; a simulation gives its own. capacity_of: see Upkeep."""
         self.tuning = tuning
-        self.model_name = ranker.name
+        self.ranker = ranker
         self.follower = Follower(
             link,
             namespace,

@@ -13,7 +13,7 @@ from typing import Any
 
 from hubspoke.core.cached_object import CachedObject
 from hubspoke.core.ids import FRAME_BYTES_MAX, PAGE_BYTES, ReadState, page_span
-from hubspoke.core.ranking import RuleRanker
+from hubspoke.core.ranking import Score
 from hubspoke.core.scheduler import Fetch
 from hubspoke.core.spoke import SpokeCore
 from hubspoke.core.spoke_config import SpokeConfig
@@ -54,11 +54,12 @@ class SimSpoke:
         recorder: Recorder,
         *,
         tuning: SpokeTuning,
+        score: Score,
     ) -> None:
         config = SpokeConfig(
             tuning.capacity, tuning.prefetch, pacing=tuning.pacing, depth=tuning.depth
         )
-        self.core = SpokeCore(config, RuleRanker().score, objects, engine.now, 0)
+        self.core = SpokeCore(config, score, objects, engine.now, 0)
         self.core.path.round_trip(path.config.rtt_s)
         self.stale_reads = 0
         self._engine, self._objects = engine, objects

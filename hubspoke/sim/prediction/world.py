@@ -1,5 +1,7 @@
 """One run of a workload: everything that exists in it."""
 
+from hubspoke.adapters.model_file import installed_score
+from hubspoke.core.ranking import Score
 from hubspoke.sim.prediction.compare import planned
 from hubspoke.sim.prediction.disk import Disk
 from hubspoke.sim.prediction.engine import Engine
@@ -18,10 +20,15 @@ class World:
     """Made of a workload; `run` reads all of it."""
 
     def __init__(
-        self, workload: Workload, *, prefetch: bool = True, policy: str | None = None
+        self,
+        workload: Workload,
+        *,
+        prefetch: bool = True,
+        policy: str | None = None,
+        score: Score | None = None,
     ) -> None:
         """policy: of a peer (`peers.NAMES`) that takes the spoke's place; prefetch is the
-        spoke's."""
+        spoke's, and so is score: the installed ranker's if not given."""
         self.workload = workload
         self.engine = Engine()
         self.objects = Objects(workload.names, workload.sizes)
@@ -29,7 +36,9 @@ class World:
         self.disk = Disk(workload.disk)
         self.recorder = Recorder()
         self.reader: SimSpoke | PeerSpoke = (
-            self._spoke(prefetch) if policy is None else self._peer(policy)
+            self._spoke(prefetch, score or installed_score())
+            if policy is None
+            else self._peer(policy)
         )
         self.jobs: list[Job] = []
         client = 0
@@ -38,7 +47,7 @@ class World:
             client += spec.clients
         self.clients = client
 
-    def _spoke(self, prefetch: bool) -> SimSpoke:
+    def _spoke(self, prefetch: bool, score: Score) -> SimSpoke:
         return SimSpoke(
             self.engine,
             self.objects,
@@ -46,6 +55,7 @@ class World:
             self.disk,
             self.recorder,
             tuning=SpokeTuning(self.workload.capacity, "simulated", prefetch),
+            score=score,
         )
 
     def _peer(self, policy: str) -> PeerSpoke:

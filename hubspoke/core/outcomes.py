@@ -1,0 +1,146 @@
+"""What became of what was fetched in advance, and what that says of the next such candidate.
+
+Useful, late and wasted bytes are counted for each *arm*: the source of a candidate, the pattern
+of its stream, the folder it lies in. They correct the probability that rules or model give, as a
+Beta distribution whose prior they are: few bytes change little, many decide. Counts halve with
+time and have a bound, so a change of pattern is believed after as many bytes as PRIOR_BYTES.
+
+An arm that is judged to be of no use is never fetched, so nothing more would be learned of it:
+one in EXPLORE of its candidates keeps the probability it would have without its past.
+
+Bytes are attributed by block, to what was queued there last: exact pages would cost a book as
+large as the cache's own.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hubspoke.core.eviction.policy import BLOCK_BITS
+from hubspoke.core.page_codes import PAGES_PER_BLOCK
+
+PRIOR_BYTES = 8 << 20  # outcomes of so many bytes weigh as much as rules or model
+KNOWN_BYTES_MAX = 256 << 20
+HALF_LIFE_S = 300.0
+ARMS_MAX = 512
+BLOCKS_MAX = 65_536
+EXPLORE = 16
+
+Arm = tuple[str, str, str]  # source, pattern, folder
+NONE = "none"  # the pattern of what belongs to no stream
+
+
+@dataclass(slots=True)
+class Tally:
+    """Bytes, halved with time."""
+
+    useful: float = 0.0
+    late: float = 0.0
+    wasted: float = 0.0
+    at: float = 0.0
+    refused: int = 0
+
+    @property
+    def known(self) -> float:
+        return self.useful + self.late + self.wasted
+
+    def age(self, now: float) -> None:
+        """Halve with the time since the last call, which costs nothing if that is short."""
+        if now - self.at < 1.0:
+            return
+        self._scale(0.5 ** ((now - self.at) / HALF_LIFE_S))
+        self.at = now
+
+    def bound(self) -> None:
+        if self.known > KNOWN_BYTES_MAX:
+            self._scale(KNOWN_BYTES_MAX / self.known)
+
+    def _scale(self, by: float) -> None:
+        self.useful *= by
+        self.late *= by
+        self.wasted *= by
+
+
+class Outcomes:
+    """Tallies of the arms used last, and the arm of each block that was queued last."""
+
+    def __init__(self) -> None:
+        self.tallies: dict[Arm, Tally] = {}
+        self._blocks: dict[int, Arm] = {}
+        self._now = 0.0
+
+    def queued(self, arm: Arm, number: int, first: int, last: int) -> None:
+        """Pages [first, last) of an object will be fetched for this arm."""
+        blocks = self._blocks
+        base = number << BLOCK_BITS
+        for block in range(first // PAGES_PER_BLOCK, (last - 1) // PAGES_PER_BLOCK + 1):
+            blocks.pop(base + block, None)
+            blocks[base + block] = arm
+        while len(blocks) > BLOCKS_MAX:
+            del blocks[next(iter(blocks))]
+
+    def used(self, number: int, first: int, bytes_: int, *, late: bool) -> None:
+        """A reader came for bytes at page `first`; late: before they were here."""
+        tally = self._of(number, first)
+        if tally is None:
+            return
+        if late:
+            tally.late += bytes_
+        else:
+            tally.useful += bytes_
+        tally.bound()
+
+    def wasted(self, unread: Iterable[tuple[int, int, int]]) -> None:
+        """(object, page, bytes) that were dropped before anybody asked for them."""
+        for number, page, bytes_ in unread:
+            tally = self._of(number, page)
+            if tally is not None:
+                tally.wasted += bytes_
+                tally.bound()
+
+    def _of(self, number: int, page: int) -> Tally | None:
+        arm = self._blocks.get((number << BLOCK_BITS) + page // PAGES_PER_BLOCK)
+        return None if arm is None else self._tally(arm)
+
+    def _tally(self, arm: Arm) -> Tally:
+        tally = self.tallies.get(arm)
+        if tally is None:
+            tally = Tally(at=self._now)
+            while len(self.tallies) >= ARMS_MAX:
+                del self.tallies[min(self.tallies, key=lambda a: self.tallies[a].at)]
+            self.tallies[arm] = tally
+        return tally
+
+    def look(self, now: float) -> None:
+        """It is `now`: what is counted until the next call is of this time."""
+        self._now = now
+
+    def accuracy(self, arm: Arm) -> tuple[float, float]:
+        """Share of the arm's bytes that somebody read, and of how many that is known; 1 of 0."""
+        tally = self.tallies.get(arm)
+        if tally is None or not tally.known:
+            return 1.0, 0.0
+        tally.age(self._now)
+        return (tally.useful + tally.late) / tally.known, tally.known
+
+    def adjusted(self, probability: float, arm: Arm, refused_below: float) -> float:
+        """The probability in the light of what became of such candidates.
+
+        refused_below: what is less likely is not fetched.
+        """
+        share, known = self.accuracy(arm)
+        if not known:
+            return probability
+        found = (PRIOR_BYTES * probability + known * share) / (PRIOR_BYTES + known)
+        if found >= refused_below or probability < refused_below:
+            return found
+        tally = self.tallies[arm]
+        tally.refused += 1
+        return probability if tally.refused % EXPLORE == 0 else found
+
+    def restore(self, tallies: Iterable[tuple[Arm, float, float, float]], now: float) -> None:
+        """Take in what an earlier run has learned, as (arm, useful, late, wasted) bytes."""
+        self._now = now
+        for arm, useful, late, wasted in tallies:
+            if len(self.tallies) < ARMS_MAX:
+                self.tallies[arm] = tally = Tally(useful, late, wasted, now)
+                tally.bound()

@@ -1,0 +1,88 @@
+"""How candidates get their probability: rules or model first, then what became of their like.
+
+The ranker sees each candidate with its row of features (made only if it asks for them); the
+outcomes of this spoke correct what it says. The last candidates of each stream are kept to be
+explained, not their rows: most are never asked about.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hubspoke.core.cache import Cache
+from hubspoke.core.features import Matrix, Sight, rows
+from hubspoke.core.generators.candidates import Candidate
+from hubspoke.core.outcomes import NONE, Arm, Outcomes
+from hubspoke.core.ranking import Score
+from hubspoke.core.streams import Stream
+
+LATEST_MAX = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A candidate, its stream at the time, and the probabilities before and after outcomes."""
+
+    candidate: Candidate
+    stream: Stream | None
+    ranked: float
+    probability: float
+
+
+class Scoring:
+    """Scores candidates and keeps their outcomes. `streams`: those that moved, by id, set before
+    candidates of theirs are scored."""
+
+    def __init__(self, score: Score, cache: Cache, probability_min: float) -> None:
+        self.outcomes = Outcomes()
+        self.streams: dict[int, Stream] = {}
+        self.latest: dict[tuple[int, str], Scored] = {}
+        self._score = score
+        self._cache = cache
+        self._min = probability_min
+        self._now = 0.0
+
+    def moved(self, streams: Sequence[Stream], now: float) -> None:
+        """These streams moved; candidates of theirs come next."""
+        self.streams = {s.stream_id: s for s in streams}
+        self._now = now
+        self.outcomes.look(now)
+
+    def score(self, candidates: Sequence[Candidate]) -> list[float]:
+        """Probabilities in the order of the candidates."""
+        if not candidates:
+            return []
+        ranked = self._score(candidates, lambda: self.rows(candidates, self.streams))
+        return [self._adjusted(c, p) for c, p in zip(candidates, ranked, strict=True)]
+
+    def rows(self, candidates: Sequence[Candidate], streams: dict[int, Stream]) -> Matrix:
+        """Features of the candidates as things are now."""
+        cache = self._cache
+        sight = Sight(streams, self._size, self._accuracy, cache.used, cache.capacity, self._now)
+        return rows(candidates, sight)
+
+    def _size(self, c: Candidate) -> int:
+        if c.entry is not None:
+            return c.entry.size
+        obj = self._cache.current(c.name)
+        return 0 if obj is None else obj.size
+
+    def _accuracy(self, c: Candidate) -> tuple[float, float]:
+        return self.outcomes.accuracy(self._arm(c))
+
+    def _adjusted(self, c: Candidate, ranked: float) -> float:
+        found = self.outcomes.adjusted(ranked, self._arm(c), self._min)
+        key = (c.stream_id, c.source)
+        self.latest.pop(key, None)
+        self.latest[key] = Scored(c, self.streams.get(c.stream_id), ranked, found)
+        if len(self.latest) > LATEST_MAX:
+            del self.latest[next(iter(self.latest))]
+        return found
+
+    def _arm(self, c: Candidate) -> Arm:
+        s = self.streams.get(c.stream_id)
+        folder = f"{c.name.bucket}/{c.name.key[: c.name.key.rfind('/') + 1]}"
+        return c.source, NONE if s is None else s.pattern.value, folder
+
+    def queued(self, c: Candidate, number: int, first: int, last: int) -> None:
+        """Pages [first, last) of an object will be fetched for this candidate."""
+        self.outcomes.queued(self._arm(c), number, first, last)
