@@ -13,7 +13,7 @@ from hubspoke.core.cache import Cache
 from hubspoke.core.cached_object import CachedObject
 from hubspoke.core.epochs.data_sets import DataSets
 from hubspoke.core.epochs.items import folder_of
-from hubspoke.core.generators import blind_fill, next_object, sequential, strided
+from hubspoke.core.generators import blind_fill, heads, next_object, sequential, strided
 from hubspoke.core.generators.candidates import Candidate, Listing
 from hubspoke.core.ids import PAGE_BYTES, ObjectEntry, ObjectName, page_span
 from hubspoke.core.ledger import Ledger
@@ -62,6 +62,7 @@ class Prediction:
         self._walks = next_object.Walks()
         self._blind = blind_fill.BlindFill()
         self.data_sets = DataSets(listing)
+        self._heads = heads.Heads(listing)
         self._ending: deque[Stream] = deque(maxlen=16)  # streams that flowed over their object
 
     def knows(self, number: int) -> bool:
@@ -80,6 +81,7 @@ class Prediction:
         def on_new(stream: Stream) -> None:
             self._inherit(stream)
             if self._config.prefetch:
+                self._heads.opened(stream)
                 candidates.extend(self._opened(stream, now, hide_s))
 
         moved = self.streams.observe(accesses, on_new)
@@ -90,6 +92,7 @@ class Prediction:
         for s in sorted(moved, key=lambda s: s.stream_id):
             found = self._propose(s, now, hide_s)
             candidates += found or self._fill(s, moved[s], now)
+        candidates += self._bring_heads(moved, now)
         return self._queue(candidates, now)
 
     def _observe_items(self, moved: Iterable[Stream], accesses: Sequence[Access]) -> None:
@@ -113,7 +116,7 @@ class Prediction:
         if before in (Pattern.SEQUENTIAL, Pattern.STRIDED) and s.pattern is not before:
             cause = f"{s.obj.name}: reads were {before.value}, are {s.pattern.value}"
             self._ledger().relearned(now, cause)
-        if beyond:
+        if beyond and not self._heads.shuffled(s.obj.name):
             if s not in self._ending:
                 self._ending.append(s)
             found += next_object.overflow(s, beyond, self._listing, hide_s)
@@ -134,12 +137,10 @@ class Prediction:
 
     def _fill(self, s: Stream, accesses: Sequence[Access], now: float) -> list[Candidate]:
         folders = {self._blind.observe(s, a, self._listing) for a in accesses} - {None}
+        if folders <= {None}:
+            return []
         outstanding = self._outstanding
-        want = blind_fill.OUTSTANDING_BYTES_MIN
-        rate = self._path.rate(now)
-        if rate is not None and self._path.rtt_s is not None:
-            want = max(want, int(2 * rate * self._path.rtt_s))
-        want = min(want, int(self._cache.capacity * self._config.plan.share_of_cache))
+        want = self._line(now)
         found: list[Candidate] = []
         for folder in folders:
             if folder is not None and want > outstanding:
@@ -147,8 +148,21 @@ class Prediction:
                 outstanding = want
         return found
 
+    def _line(self, now: float) -> int:
+        """Prefetch bytes that keep the path busy."""
+        want = blind_fill.OUTSTANDING_BYTES_MIN
+        rate = self._path.rate(now)
+        if rate is not None and self._path.rtt_s is not None:
+            want = max(want, int(2 * rate * self._path.rtt_s))
+        return min(want, int(self._cache.capacity * self._config.plan.share_of_cache))
+
+    def _bring_heads(self, moved: dict[Stream, list[Access]], now: float) -> list[Candidate]:
+        rtt = self._path.rtt_s or self._config.depth.rtt_s_default
+        self._heads.moved(moved, now, rtt + self._config.depth.jitter_s)
+        return self._heads.propose(self._line(now) - self._outstanding, self._cache.capacity)
+
     def _opened(self, s: Stream, now: float, hide_s: float) -> list[Candidate]:
-        if s.chained or s.start != 0:
+        if s.chained or s.start != 0 or self._heads.shuffled(s.obj.name):
             return []
         size = min(s.obj.size, next_object.WHOLE_BYTES_MAX)
         floor = self._config.depth.floor_bytes

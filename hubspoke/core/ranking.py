@@ -20,6 +20,7 @@ RULES: dict[str, tuple[float, float, int]] = {
     "strided": (0.4, 0.97, 2),
     "next_object": (0.5, 0.98, 2),
     "blind_fill": (0.4, 0.95, 3),
+    "heads": (0.4, 0.98, 2),
 }
 
 

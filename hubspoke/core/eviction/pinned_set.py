@@ -8,7 +8,9 @@ larger than the cache.
 The set is chosen at random: a block's rank is a hash of its key, and of the blocks that were read
 the highest rank goes first, which keeps the lowest ranks in any order of reading. A set chosen by
 age would be as good in hits, but the head of every epoch would be all hits and its tail all
-misses: the WAN would need twice the rate that it needs when hits are spread evenly.
+misses: the WAN would need twice the rate that it needs when hits are spread evenly. Only the
+first part of a large object has the lowest rank of all: whichever is opened first in an epoch,
+its head is there (`generators.heads`).
 
     WAITING (to be read) -> PROBATION (read; the data set was never seen twice) -> PINNED
                                  HELD: was to go while a reader had it
@@ -23,6 +25,7 @@ from array import array
 from collections.abc import Callable
 
 from hubspoke.core.eviction.policy import (
+    BLOCK_BITS,
     HELD,
     PINNED,
     PROBATION,
@@ -33,28 +36,33 @@ from hubspoke.core.eviction.policy import (
 )
 
 RANKS = 256
+HEAD_SHARE = 16  # a part of the blocks of a large object is its head
+_BLOCK = (1 << BLOCK_BITS) - 1
 
 
-def rank(key: int) -> int:
+def rank(key: int, blocks: int = 1) -> int:
     """Place in the order of going, 0..255, the same in every epoch and after a restart.
 
-    Fibonacci hashing (Knuth, TAOCP 3, 6.4): neighbours get ranks far apart.
+    blocks: of the object. Fibonacci hashing (Knuth, TAOCP 3, 6.4): neighbours get ranks far apart.
     """
+    if (key & _BLOCK) < blocks // HEAD_SHARE:
+        return 0
     return (key * 0x9E3779B97F4A7C15 >> 56) & (RANKS - 1)
 
 
 class Ranked:
     """Keys by rank, the highest first and of one rank the youngest; 8 bytes a key."""
 
-    __slots__ = ("_keys", "_live", "_top")
+    __slots__ = ("_keys", "_live", "_rank", "_top")
 
-    def __init__(self) -> None:
+    def __init__(self, rank: Callable[[int], int]) -> None:
+        self._rank = rank
         self._keys = [array("Q") for _ in range(RANKS)]
         self._live = [0] * RANKS
         self._top = -1
 
     def push(self, key: int, current: Callable[[int], bool]) -> None:
-        r = rank(key)
+        r = self._rank(key)
         keys = self._keys[r]
         keys.append(key)
         self._live[r] += 1
@@ -66,7 +74,7 @@ class Ranked:
 
     def left(self, key: int) -> None:
         """The key is no longer here; its entry will be skipped."""
-        r = rank(key)
+        r = self._rank(key)
         self._live[r] = max(0, self._live[r] - 1)
 
     def pop(self) -> int | None:
@@ -82,13 +90,20 @@ class Ranked:
 class PinnedSet:
     """See `policy.Policy`."""
 
-    def __init__(self, marks: Marks, proven: Callable[[int], bool]) -> None:
-        """proven: whether the block's data set has been read more than once."""
+    def __init__(
+        self, marks: Marks, proven: Callable[[int], bool], blocks: Callable[[int], int]
+    ) -> None:
+        """proven: whether the block's data set has been read more than once. blocks: how many its
+        object has."""
+
+        def placed(key: int) -> int:
+            return rank(key, blocks(key))
+
         self._marks = marks
         self._proven = proven
         self._waiting = KeyQueue()
         self._waiting_live = 0
-        self._ranked = {PROBATION: Ranked(), PINNED: Ranked()}
+        self._ranked = {PROBATION: Ranked(placed), PINNED: Ranked(placed)}
 
     def admitted(self, key: int, mark: int) -> None:
         if mark & QUEUE == WAITING:

@@ -51,7 +51,7 @@ class Victims:
         self.blocks = 0  # resident ones
         self._objects = objects
         self._s3 = S3Fifo(self)
-        self._pinned = PinnedSet(self, self._proven)
+        self._pinned = PinnedSet(self, self._proven, self._blocks)
         self._folders: dict[tuple[str, str], DataSet] = {}
         self._active: OrderedDict[DataSet, None] = OrderedDict()  # by last read
         self._active_total = 0
@@ -76,6 +76,9 @@ class Victims:
             return True
         found = self._objects[key >> BLOCK_BITS].data_set
         return found.read_again or self._clock - found.new_at > YOUNG_SHARE * self.capacity
+
+    def _blocks(self, key: int) -> int:
+        return -(-len(self._objects[key >> BLOCK_BITS].pages) // PAGES_PER_BLOCK)
 
     # -- objects ------------------------------------------------------------------------------
 

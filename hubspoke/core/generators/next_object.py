@@ -5,7 +5,8 @@ Assumes: loaders sort their files by name, so the listing is the order. Two form
   reached; a stream that was entered this way carries pattern, rate and boost on;
 - a folder whose objects are opened one after the other (by any number of workers, in any order
   inside a window) is a sequential stream of whole objects.
-Does not hold for shuffled file lists; then the second form sees openings far apart and is silent.
+Does not hold for shuffled file lists; then the second form sees openings far apart and is silent,
+and looks into the listing for a walk at ever fewer of them.
 """
 
 from collections import deque
@@ -19,6 +20,8 @@ SPREAD_MAX = 64  # objects: openings further apart are not one walk
 DENSITY_MIN = 0.3
 OPENINGS_MIN = 4
 OBJECTS_AHEAD_MAX = 512
+ANCHOR_OBJECTS = 2 * SPREAD_MAX  # listed when a walk may begin; more once it is one
+TRIES, PAUSE_MAX = 4, 32  # openings apart: each is a beginning at first, then one in so many
 FOLDERS_MAX = 1_024
 WHOLE_BYTES_MAX = 4 << 20  # of an object opened in a walk, at most this much in advance
 
@@ -49,6 +52,8 @@ class Walk:
     recent: deque[int] = field(default_factory=lambda: deque(maxlen=32))
     frontier: int = 0
     planned: int = 0
+    opened: int = 0  # bytes
+    apart: int = 0  # openings elsewhere since it was a walk
 
     @property
     def dense(self) -> bool:
@@ -81,28 +86,39 @@ class Walks:
         self._folders[folder] = walk
         if len(self._folders) > FOLDERS_MAX:
             del self._folders[next(iter(self._folders))]
-        at = walk.place[name]
+        at = walk.place.get(name)
+        if at is None:
+            return []
         walk.recent.append(at)
         walk.frontier = max(walk.frontier, at)
         walk.rate.add(entry_size, now)
+        walk.opened += entry_size
         if not walk.dense:
             return []
+        walk.apart = 0
         return self._ahead(walk, listing, now, hide_s, floor_bytes)
 
     def _anchor(self, name: ObjectName, listing: Listing, now: float, before: Walk | None) -> Walk:
-        following = listing.following(name, OBJECTS_AHEAD_MAX)
+        """A walk that begins here, or the former one if it is not worth a look."""
+        apart = 0 if before is None else before.apart + 1
+        if before is not None and apart > TRIES:
+            before.apart = apart
+            if apart % min(1 << apart - TRIES, PAUSE_MAX):
+                return before
+        following = listing.following(name, ANCHOR_OBJECTS)
         names = [name, *(n for n, _ in following)]
         # Only the objects that follow are ever proposed, so the opened one needs no entry.
         entries = [e for _, e in following]
         rate = before.rate if before is not None else RateMeter(now)
-        return Walk(names, entries, {n: i for i, n in enumerate(names)}, rate)
+        return Walk(names, entries, {n: i for i, n in enumerate(names)}, rate, apart=apart)
 
     def _ahead(
         self, walk: Walk, listing: Listing, now: float, hide_s: float, floor_bytes: int
     ) -> list[Candidate]:
         if walk.frontier + SPREAD_MAX >= len(walk.names):
             self._extend(walk, listing)
-        want = max(walk.rate.per_second(now) * hide_s, floor_bytes)
+        # No more than was opened so far: some workers' first files at once are no rate.
+        want = max(min(walk.rate.per_second(now) * hide_s, walk.opened), floor_bytes)
         found: list[Candidate] = []
         i, ahead = walk.frontier + 1, 0.0
         while i < len(walk.names) and ahead < want:

@@ -1,0 +1,207 @@
+"""Heads: files that are opened in an order nobody knows, each of them read on from its start.
+
+Assumes: a job reads every file of a folder once an epoch, several at a time, and each from its
+start, as tf.data's interleave and WebDataset do. Which file is opened next is not known; that one
+of those not opened yet will be is. So the first part of each is brought in advance: what a reader
+takes while the rest is asked for. Believed when files are opened from their start, without
+repeat, apart from listing order (a walk in order is `next_object`'s), and are read densely.
+
+The heads of a data set that is read whole are all used, so what they cost is room: they get a
+share of the cache. All files get a short head before any gets a long one, because which one is
+opened next is a draw.
+"""
+
+from dataclasses import dataclass, field
+
+from hubspoke.core.epochs.items import Folder, ListedItems, folder_of
+from hubspoke.core.generators.candidates import Candidate, Listing
+from hubspoke.core.ids import ObjectName
+from hubspoke.core.streams import Access, Pattern, Stream
+
+LARGE_BYTES = 4 << 20  # smaller files are items of their own, not streams
+FILES_MAX = 16_384  # a folder with more would need heads too short to be of use
+FOLDERS_MAX = 64
+READERS_MAX = 256
+OPENINGS_MIN = 4
+FROM_START_MIN = 0.75
+ORDERED_MIN = 0.75  # share of the listing up to the last file opened: a walk in order opens all
+EPOCH_SHARE = 0.9  # a file opened again after so many others begins an epoch
+SHARE_OF_CACHE = 1 / 8
+SHARE_OF_FILE = 1 / 8
+HEAD_BYTES_MIN, HEAD_BYTES_MAX = 512 << 10, 16 << 20
+MARGIN = 1.25
+NAMES_PER_CALL = 64
+USE_IN_S = 30.0  # behind all that is known to be read
+
+
+@dataclass(slots=True)
+class _Burst:
+    """What a stream reads without a pause as long as a round trip."""
+
+    at: float
+    before: int  # bytes read before it began
+
+
+@dataclass(slots=True, eq=False)
+class Files:
+    """The files of one folder in this epoch."""
+
+    items: ListedItems
+    opened: bytearray = field(default_factory=bytearray)  # by item
+    openings: int = 0
+    repeats: int = 0
+    from_start: int = 0
+    top: int = 0  # the last in listing order that was opened
+    shuffled: bool = False  # they were opened apart from listing order
+    burst: float = 0.0
+    length: int = 0  # of the heads being brought
+    at: int = 0  # the next file to bring the head of
+    waiting: list[Stream] = field(default_factory=list)  # opened before the listing was known
+    live: dict[Stream, _Burst] = field(default_factory=dict)  # being read from their start
+    readers: dict[str, Stream] = field(default_factory=dict)  # what each client opened last
+
+    @property
+    def believed(self) -> bool:
+        dense = sum(s.pattern is Pattern.SEQUENTIAL for s in self.live)
+        return (
+            self.shuffled
+            and self.repeats <= self.openings  # a second job may read the folder, too
+            and self.from_start >= FROM_START_MIN * self.openings
+            and dense >= min(OPENINGS_MIN, len(self.live))
+        )
+
+    def open(self, s: Stream) -> None:
+        """A stream began."""
+        if not self.items.complete:
+            self.waiting.append(s)
+            return
+        item = self.items.number(s.obj.name, 0, 0)
+        if item is None:
+            return
+        if self.opened[item]:
+            if s.start:
+                return  # the tail of a file that is being read
+            if self.openings < EPOCH_SHARE * len(self.opened):
+                self.repeats += 1
+                return
+            self.begin()
+        self.opened[item] = 1
+        self.openings += 1
+        self.from_start += s.start == 0
+        self.top = max(self.top, item)
+        if self.openings >= OPENINGS_MIN and self.openings < ORDERED_MIN * (self.top + 1):
+            self.shuffled = True
+
+    def begin(self) -> None:
+        """An epoch begins."""
+        self.opened = bytearray(self.items.count)
+        self.openings = self.repeats = self.from_start = self.top = self.at = 0
+
+
+class Heads:
+    """Watches which files are opened; proposes the heads of those that are not yet."""
+
+    def __init__(self, listing: Listing) -> None:
+        self._listing = listing
+        self._folders: dict[Folder, Files] = {}
+
+    def shuffled(self, name: ObjectName) -> bool:
+        """Whether the object after this one in the listing is none that follows it."""
+        files = self._folders.get(folder_of(name))
+        return files is not None and files.shuffled
+
+    def opened(self, s: Stream) -> None:
+        """A stream began. One that carries on where another has ended reads as that one did."""
+        if s.obj.size < LARGE_BYTES:
+            return
+        folder = folder_of(s.obj.name)
+        files = self._folders.pop(folder, None)
+        if files is None:
+            files = Files(ListedItems(folder, self._listing, record=None))
+        self._folders[folder] = files
+        if len(self._folders) > FOLDERS_MAX:
+            del self._folders[next(iter(self._folders))]
+        files.open(s)
+        if s.start == 0:
+            _carry_on(files, s)
+            files.live[s] = _Burst(s.last_at, 0)
+            if len(files.live) > READERS_MAX:
+                del files.live[next(iter(files.live))]
+            if len(files.readers) > READERS_MAX:
+                del files.readers[next(iter(files.readers))]
+
+    def moved(self, moved: dict[Stream, list[Access]], now: float, pause_s: float) -> None:
+        """Streams were read; pause_s: what ends a burst."""
+        for folder, files in self._folders.items():
+            if not files.items.complete:
+                _list(files, folder)
+            live = files.live
+            for s in moved.keys() & live.keys():
+                burst = live[s]
+                if now - burst.at > pause_s:
+                    burst.at = now
+                    burst.before = s.bytes_read - sum(a.length for a in moved[s])
+                files.burst = max(files.burst, s.bytes_read - burst.before)
+
+    def propose(self, want: int, capacity: int) -> list[Candidate]:
+        """Heads of `want` bytes in all."""
+        found: list[Candidate] = []
+        for files in self._folders.values():
+            if want > 0 and files.items.complete and files.believed:
+                brought = _heads(files, want, capacity)
+                want -= sum(c.length for c in brought)
+                found += brought
+        return found
+
+
+def _list(files: Files, folder: Folder) -> None:
+    """Read on in the listing."""
+    files.items.grow()
+    if files.items.complete:
+        files.begin()
+        for s in files.waiting:
+            files.open(s)
+        files.waiting = []
+
+
+def _carry_on(files: Files, s: Stream) -> None:
+    """The reader that opens a file has done with another: its pace is known."""
+    client = next(iter(s.clients))
+    before = files.readers.pop(client, None)
+    if before is None or before.hi < before.obj.size:
+        before = next((b for b in files.live if b.hi >= b.obj.size), None)
+    files.readers[client] = s
+    for ended in [b for b in files.live if b.hi >= b.obj.size]:
+        del files.live[ended]
+    if before is not None and before.pattern is Pattern.SEQUENTIAL and not s.chained:
+        s.pattern, s.boost, s.rate = before.pattern, before.boost, before.rate
+
+
+def _heads(files: Files, want: int, capacity: int) -> list[Candidate]:
+    items, found = files.items, list[Candidate]()
+    share = int(capacity * SHARE_OF_CACHE) // max(1, items.count)
+    wanted = max(HEAD_BYTES_MIN, min(int(files.burst * MARGIN), HEAD_BYTES_MAX))
+    wanted = min(wanted, share)
+    if not files.length:
+        files.length = min(HEAD_BYTES_MIN, wanted)
+    for _ in range(NAMES_PER_CALL):
+        if files.at >= items.count:
+            if files.length >= wanted:
+                break
+            files.length, files.at = min(2 * files.length, wanted), 0
+        item = files.at
+        files.at += 1
+        if files.opened[item]:
+            continue
+        place = items.place(item)
+        if place is None:
+            continue
+        name, entry, _, size = place
+        length = min(files.length, int(size * SHARE_OF_FILE))
+        if length <= 0:
+            continue
+        found.append(Candidate("heads", 0, name, entry, 0, length, USE_IN_S, files.openings))
+        want -= length
+        if want <= 0:
+            break
+    return found

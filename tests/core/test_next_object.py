@@ -1,0 +1,70 @@
+"""Walks over a folder's objects: found at once in order, and cheap where there is none."""
+
+import random
+
+from hubspoke.core.generators.candidates import Candidate
+from hubspoke.core.generators.next_object import Walks
+from hubspoke.core.ids import ObjectEntry, ObjectName
+from tests.core.virtual_wan import Names
+
+SIZE, COUNT = 100_000, 10_000
+
+
+class Counted(Names):
+    """A listing that counts the names it gave."""
+
+    listed = 0
+
+    def following(self, name: ObjectName, limit: int) -> list[tuple[ObjectName, ObjectEntry]]:
+        at = int(name.key[-6:]) + 1
+        found = self._order[at : at + limit]
+        self.listed += len(found)
+        return [(n, self.entries[n]) for n in found]
+
+
+def names() -> Counted:
+    return Counted({f"d/{i:06}": SIZE for i in range(COUNT)})
+
+
+def opened(walks: Walks, listing: Counted, numbers: list[int]) -> list[Candidate]:
+    found: list[Candidate] = []
+    for i, n in enumerate(numbers):
+        name = ObjectName("b", f"d/{n:06}")
+        found += walks.opened(name, SIZE, listing, i * 0.01, 0.3, SIZE)
+    return found
+
+
+def test_a_walk_in_order_is_found_at_once() -> None:
+    found = opened(Walks(), names(), list(range(500, 540)))
+    assert found[0].name.key == "d/000504"
+    assert {c.name.key for c in found} >= {f"d/{n:06}" for n in range(504, 545)}
+
+
+def test_openings_at_random_propose_nothing_and_list_few_names() -> None:
+    listing, order = names(), list(range(COUNT))
+    random.Random(1).shuffle(order)
+    assert not opened(Walks(), listing, order[:2_000])
+    assert listing.listed <= 8 * 2_000
+
+
+def test_a_walk_is_found_again_after_openings_at_random() -> None:
+    listing, order, walks = names(), list(range(COUNT)), Walks()
+    random.Random(1).shuffle(order)
+    opened(walks, listing, order[:500])
+    found = opened(walks, listing, list(range(3_000, 3_100)))
+    assert "d/003099" in {c.name.key for c in found}
+
+
+def test_first_files_of_several_workers_at_once_are_no_rate() -> None:
+    walks, listing = Walks(), names()
+    found = [
+        walks.opened(ObjectName("b", f"d/{n:06}"), SIZE, listing, 0.0, 0.3, SIZE) for n in range(8)
+    ]
+    assert len({c.name for each in found for c in each}) <= 12
+
+
+def test_a_long_walk_keeps_few_names() -> None:
+    walks = Walks()
+    opened(walks, names(), list(range(5_000)))
+    (walk,) = walks._folders.values()
+    assert len(walk.names) < 2_000
