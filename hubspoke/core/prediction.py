@@ -159,7 +159,9 @@ class Prediction:
     def _bring_heads(self, moved: dict[Stream, list[Access]], now: float) -> list[Candidate]:
         rtt = self._path.rtt_s or self._config.depth.rtt_s_default
         self._heads.moved(moved, now, rtt + self._config.depth.jitter_s)
-        return self._heads.propose(self._line(now) - self._outstanding, self._cache.capacity)
+        outstanding = self._outstanding
+        room = self._cache.room - outstanding
+        return self._heads.propose(self._line(now) - outstanding, self._cache.capacity, room, now)
 
     def _opened(self, s: Stream, now: float, hide_s: float) -> list[Candidate]:
         if s.chained or s.start != 0 or self._heads.shuffled(s.obj.name):

@@ -20,7 +20,13 @@ class Interleave:
     """As tf.data's: several readers, each reads a file to its end and opens the next one."""
 
     def __init__(
-        self, lab: Lab, order: list[int], *, a_client_each: bool = False, start: int = 0
+        self,
+        lab: Lab,
+        order: list[int],
+        *,
+        a_client_each: bool = False,
+        start: int = 0,
+        pause_s: float = PAUSE_S,
     ) -> None:
         self.lab = lab
         self.left = iter(order)
@@ -113,6 +119,18 @@ def test_files_of_which_only_the_middle_is_read_get_no_heads() -> None:
     lab = Lab(files())
     Interleave(lab, [17, 3, 10, 6], start=8 * MIB)
     assert untouched(lab, [1, 2, 25, 30])
+
+
+def whole(lab: Lab) -> int:
+    """Files that are here as a whole."""
+    found = [lab.core.cache.current(name) for name in lab.names.entries]
+    return sum(obj is not None and obj.resident == len(obj.pages) for obj in found)
+
+
+def test_files_not_opened_yet_wait_while_the_path_is_faster_than_the_readers() -> None:
+    lab = Lab(files())
+    Interleave(lab, shuffled(4)[: FILES // 2])
+    assert whole(lab) == FILES // 2
 
 
 def test_the_head_of_a_large_object_goes_last() -> None:

@@ -8,14 +8,15 @@ repeat, apart from listing order (a walk in order is `next_object`'s), and are r
 
 The heads of a data set that is read whole are all used, so what they cost is room: they get a
 share of the cache. All files get a short head before any gets a long one, because which one is
-opened next is a draw.
+opened next is a draw. While readers wait for a path that carries less than they read, the rest of
+the files follows as far as the cache has room: the path is busy when streams begin and end.
 """
 
 from dataclasses import dataclass, field
 
 from hubspoke.core.epochs.items import Folder, ListedItems, folder_of
 from hubspoke.core.generators.candidates import Candidate, Listing
-from hubspoke.core.ids import ObjectName
+from hubspoke.core.ids import ObjectName, ReadState
 from hubspoke.core.streams import Access, Pattern, Stream
 
 LARGE_BYTES = 4 << 20  # smaller files are items of their own, not streams
@@ -32,6 +33,10 @@ HEAD_BYTES_MIN, HEAD_BYTES_MAX = 512 << 10, 16 << 20
 MARGIN = 1.25
 NAMES_PER_CALL = 64
 USE_IN_S = 30.0  # behind all that is known to be read
+FILL_USE_IN_S = 60.0  # behind the heads
+# Reads that wait although their streams are known, for so long and with no longer pause: the path
+# is the bottleneck, and it is no beginning.
+HUNGRY_S, PAUSE_S = 2.0, 1.0
 
 
 @dataclass(slots=True)
@@ -56,6 +61,9 @@ class Files:
     burst: float = 0.0
     length: int = 0  # of the heads being brought
     at: int = 0  # the next file to bring the head of
+    filled: tuple[int, int] = (0, 0)  # file and offset up to which whole ones were brought
+    waited_since: float = 0.0
+    waited_at: float = float("-inf")
     waiting: list[Stream] = field(default_factory=list)  # opened before the listing was known
     live: dict[Stream, _Burst] = field(default_factory=dict)  # being read from their start
     readers: dict[str, Stream] = field(default_factory=dict)  # what each client opened last
@@ -92,10 +100,21 @@ class Files:
         if self.openings >= OPENINGS_MIN and self.openings < ORDERED_MIN * (self.top + 1):
             self.shuffled = True
 
+    def waited(self, now: float) -> None:
+        """A read of a known stream had to wait."""
+        if now - self.waited_at > PAUSE_S:
+            self.waited_since = now
+        self.waited_at = now
+
+    def hungry(self, now: float) -> bool:
+        """Whether the path carries less than what is read."""
+        return now - self.waited_at < PAUSE_S and now - self.waited_since > HUNGRY_S
+
     def begin(self) -> None:
         """An epoch begins."""
         self.opened = bytearray(self.items.count)
         self.openings = self.repeats = self.from_start = self.top = self.at = 0
+        self.filled = (0, 0)
 
 
 class Heads:
@@ -142,16 +161,24 @@ class Heads:
                     burst.at = now
                     burst.before = s.bytes_read - sum(a.length for a in moved[s])
                 files.burst = max(files.burst, s.bytes_read - burst.before)
+                if s.pattern is Pattern.SEQUENTIAL and _waited(moved[s]):
+                    files.waited(now)
 
-    def propose(self, want: int, capacity: int) -> list[Candidate]:
-        """Heads of `want` bytes in all."""
+    def propose(self, want: int, capacity: int, room: int, now: float) -> list[Candidate]:
+        """About `want` bytes in all; room: what the cache takes without dropping anything."""
         found: list[Candidate] = []
         for files in self._folders.values():
             if want > 0 and files.items.complete and files.believed:
                 brought = _heads(files, want, capacity)
+                if not brought and files.hungry(now):
+                    brought = _fill(files, min(want, room))
                 want -= sum(c.length for c in brought)
                 found += brought
         return found
+
+
+def _waited(accesses: list[Access]) -> bool:
+    return any(a.state is not ReadState.HIT for a in accesses)
 
 
 def _list(files: Files, folder: Folder) -> None:
@@ -204,4 +231,24 @@ def _heads(files: Files, want: int, capacity: int) -> list[Candidate]:
         want -= length
         if want <= 0:
             break
+    return found
+
+
+def _fill(files: Files, want: int) -> list[Candidate]:
+    """The next `want` bytes of files that are not opened yet."""
+    items, found = files.items, list[Candidate]()
+    item, at = files.filled
+    for _ in range(NAMES_PER_CALL):
+        if want <= 0 or item >= items.count:
+            break
+        place = None if files.opened[item] else items.place(item)
+        if place is None or at >= place[3]:
+            item, at = item + 1, 0
+            continue
+        name, entry, _, size = place
+        n = min(want, size - at)
+        found.append(Candidate("heads", 0, name, entry, at, n, FILL_USE_IN_S, files.openings))
+        at += n
+        want -= n
+    files.filled = item, at
     return found

@@ -1,0 +1,39 @@
+"""Jobs that read whole objects: orders nobody knows, paths that carry too little."""
+
+from dataclasses import replace
+
+from hubspoke.core.ids import ReadState
+from hubspoke.sim.prediction.recorder import CODES
+from hubspoke.sim.prediction.result import result
+from hubspoke.sim.prediction.workload import Size, Workload
+from hubspoke.sim.prediction.workloads import BY_NAME
+from hubspoke.sim.prediction.world import World
+
+
+def workload(name: str, *, part: int = 16, epochs: int | None = None) -> Workload:
+    found = BY_NAME[name](Size(part))
+    (job,) = found.jobs
+    return replace(found, jobs=[replace(job, steps=list(job.steps)[:epochs])])
+
+
+def test_a_path_that_carries_too_little_is_never_idle() -> None:
+    """W9: the path carries a third of what the accelerator wants."""
+    world = World(workload("W9", epochs=1), prefetch=True)
+    world.run()
+    (job,) = world.jobs
+    (epoch,) = job.epochs
+    carried_s = sum(world.workload.sizes) / world.path.config.rate
+    # All four workers end with the path; then their last batches are computed one by one.
+    assert epoch.ended - epoch.began <= 1.02 * carried_s + 5 * job.spec.compute_s
+
+
+def test_files_opened_in_an_unknown_order_are_hits() -> None:
+    """W10: after the first half second no read waits, in whatever epoch."""
+    world = World(workload("W10", part=64), prefetch=True)
+    world.run()
+    reads = world.recorder.reads()
+    waited = reads.at[reads.states != CODES[ReadState.HIT]]
+    assert (waited > 1.0).sum() <= 2
+    document = result(world, 0.0)
+    assert document["of_minimum"] <= 1.03
+    assert document["waste"] <= 0.005
