@@ -20,15 +20,20 @@ from tests.golden.told import FOLDER
 ROOT = FOLDER.parents[1]
 REQUIREMENTS = {
     "torch": ("torch==2.13.0", "numpy"),
+    "huggingface": ("torch==2.13.0", "accelerate==1.15.0", "datasets==5.2.0"),
+    "webdataset": ("torch==2.13.0", "webdataset==1.0.2"),
+    "dlio": ("torch==2.13.0", "numpy", "hydra-core", "psutil"),
 }
+# Without what they require, which is gigabytes and not imported here.
+ALONE = {"dlio": ("dlio_benchmark==2.0.0",)}
 RUN_S = 600
 
 
 def made(family: str) -> dict[str, Any]:
     """What the golden file of a family should hold: the versions asked for and found, the cases."""
-    python = environment(f"golden-{family}", *REQUIREMENTS[family]) / "python"
+    bin_ = environment(f"golden-{family}", *REQUIREMENTS[family], alone=ALONE.get(family, ()))
     done = subprocess.run(
-        [str(python), "-m", f"tests.golden.real_{family}"],
+        [str(bin_ / "python"), "-m", f"tests.golden.real_{family}"],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,

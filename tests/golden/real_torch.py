@@ -1,4 +1,4 @@
-"""Orders that torch itself gives: prints the cases of torch.json. Run by make.py."""
+"""Orders that torch itself gives: the cases of torch.json. Run by make.py."""
 
 import json
 from typing import Any

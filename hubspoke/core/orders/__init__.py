@@ -5,10 +5,18 @@ One module a family; each function names the source it follows. tests/golden hol
 packages read.
 """
 
+from hubspoke.core.orders import dlio, huggingface, webdataset
 from hubspoke.core.orders.torch_samplers import (
     RANDPERM_32BIT_MAX,
     distributed_sampler,
     torch_randperm,
 )
 
-__all__ = ["RANDPERM_32BIT_MAX", "distributed_sampler", "torch_randperm"]
+__all__ = [
+    "RANDPERM_32BIT_MAX",
+    "distributed_sampler",
+    "dlio",
+    "huggingface",
+    "torch_randperm",
+    "webdataset",
+]
