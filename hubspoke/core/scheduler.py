@@ -5,11 +5,10 @@ warming takes what is left.
 Pages are asked for once: the cache's page states are the single-flight. A demand for pages that
 are queued as a prefetch takes them over; for pages that are in flight it only waits.
 
-One request carries many ranges. What is wanted is dealt to the lanes in units, in order of need,
-each unit to the lane that will deliver it first: to the one with the least under way for its
-window. In slow start units are small and double like the windows, so that every lane's first bytes
-are the ones needed first. A lane gets its next request when half of what it was asked for is
-there: it never waits for a round trip with nothing to carry.
+One request carries many ranges. What is wanted is dealt in units, in order of need, each to the
+lane that will deliver it first. In slow start units are small and double like the windows, so that
+every lane's first bytes are the ones needed first. A lane gets its next request when half of what
+it was asked for is there: it never waits for a round trip with nothing to carry.
 """
 
 import heapq
@@ -19,7 +18,7 @@ from dataclasses import dataclass, field
 
 from hubspoke.core.cache import Cache
 from hubspoke.core.cached_object import CachedObject
-from hubspoke.core.ids import PAGE_BYTES, TrafficClass
+from hubspoke.core.ids import BLOCK_BYTES, PAGE_BYTES, TrafficClass
 from hubspoke.core.pacing import Lane, PacingConfig
 from hubspoke.core.page_codes import IS_NOT_FLYING, IS_QUEUED, IS_UNASKED, PAGES_PER_BLOCK
 from hubspoke.core.warm import BESIDE_S, WarmQueue, lanes_for
@@ -281,13 +280,16 @@ class Scheduler:
         *,
         warm: bool = False,
     ) -> list[Fetch]:
-        """Deal units in order of need, each to the lane with the least under way for its window.
+        """Deal units in order of need, each to the lane that will have delivered it first.
 
         take: the next unit of at most so many pages, or None.
         """
+        # Of a long want: an idle slow lane may be the last to bring it, and its reader waits.
+        long = cls is TrafficClass.DEMAND and self._demand[0].length >= UNIT_SHARE * BLOCK_BYTES
+        unit = UNIT_BYTES_MAX if long else 0
         # Whether a lane has room is asked when its turn comes: a miss needs one lane of all.
         hands: dict[int, _Hand] = {}
-        order = [(lane.in_flight / lane.window, lane.index) for lane in lanes]
+        order = [(lane.takes_s(unit), lane.index) for lane in lanes]
         heapq.heapify(order)
         while order:
             hand = hands.get(order[0][1])
@@ -298,15 +300,13 @@ class Scheduler:
                     heapq.heappop(order)
                     continue
                 hand = hands[lane.index] = _Hand(lane, room)
-            unit = take(hand.unit_pages())
-            if unit is None:
+            if (run := take(hand.unit_pages())) is None:
                 break
-            hand.add(unit)
+            hand.add(run)
             if hand.bytes >= hand.room or len(hand.ranges) >= RANGES_PER_REQUEST_MAX:
                 heapq.heappop(order)
             else:
-                load = (hand.lane.in_flight + hand.bytes) / hand.lane.window
-                heapq.heapreplace(order, (load, hand.lane.index))
+                heapq.heapreplace(order, (hand.lane.takes_s(hand.bytes + unit), hand.lane.index))
         return [self._fetch(hand, cls, now, warm) for hand in hands.values() if hand.ranges]
 
     def _fetch(self, hand: "_Hand", cls: TrafficClass, now: float, warm: bool) -> Fetch:

@@ -1,5 +1,7 @@
 """Who is served first, on which lane, and that nothing is asked for twice."""
 
+import pytest
+
 from hubspoke.core.cache import PAGES_PER_BLOCK, Cache, CachedObject
 from hubspoke.core.ids import (
     BLOCK_BYTES,
@@ -9,7 +11,7 @@ from hubspoke.core.ids import (
     TrafficClass,
     Version,
 )
-from hubspoke.core.pacing import PacingConfig
+from hubspoke.core.pacing import Lane, PacingConfig
 from hubspoke.core.page_codes import FLIGHT, QUEUED
 from hubspoke.core.scheduler import Fetch, Scheduler
 
@@ -163,6 +165,38 @@ def test_a_long_demand_is_spread_over_the_lanes_and_not_given_to_one() -> None:
     (more,), _ = s.dispatch(0.1)
     assert more.lane is first.lane
     assert 0 < more.bytes < 2 * first.lane.window + PAGE_BYTES
+
+
+def test_a_long_demand_passes_over_an_idle_lane_that_was_seen_to_be_slow() -> None:
+    s, _, obj = made(lanes=2)
+    slow, fast = s.lanes
+    for lane, bytes_ in ((slow, BLOCK_BYTES // 8), (fast, 16 * BLOCK_BYTES)):
+        lane.asked(2 * bytes_, prefetch=False)
+        lane.delivered(s.config, bytes_, 0.0)
+        lane.delivered(s.config, bytes_, 0.1)
+        lane.ended(0, 0.1, prefetch=False)
+        lane.window = s.config.window_bytes_max  # what slow start would have come to
+    s.demand(obj, 0, 8 * PAGES_PER_BLOCK)
+    fetches, _ = s.dispatch(0.1)
+    assert [f.lane for f in fetches] == [fast]
+    s.demand(obj, 8 * PAGES_PER_BLOCK, 8 * PAGES_PER_BLOCK + 1)
+    (short,), _ = s.dispatch(0.1)
+    assert short.lane is slow, "a short want is there first on the lane with nothing under way"
+
+
+def test_a_lanes_rate_rises_at_once_and_falls_slowly() -> None:
+    lane, config = Lane(0), PacingConfig()
+    lane.asked(100 << 20, prefetch=False)
+    for step in range(3):
+        lane.delivered(config, 1 << 20, step * 0.1)
+    assert lane.rate == pytest.approx((1 << 20) / 0.1)
+    lane.delivered(config, 0, 0.3)
+    assert lane.rate == pytest.approx(0.7 * (1 << 20) / 0.1)
+    lane.delivered(config, 4 << 20, 0.4)
+    assert lane.rate == pytest.approx((4 << 20) / 0.1)
+    lane.ended(0, 0.5, prefetch=False)
+    lane.delivered(config, 1 << 20, 9.0)
+    assert lane.rate == pytest.approx((4 << 20) / 0.1), "the idle time is not part of a sample"
 
 
 def test_a_lane_is_topped_up_when_half_is_there() -> None:
