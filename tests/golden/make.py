@@ -22,10 +22,17 @@ REQUIREMENTS = {
     "torch": ("torch==2.13.0", "numpy"),
     "huggingface": ("torch==2.13.0", "accelerate==1.15.0", "datasets==5.2.0"),
     "webdataset": ("torch==2.13.0", "webdataset==1.0.2"),
+    "mosaicml": (
+        *("torch==2.13.0", "numpy", "catalogue", "zstd", "python-snappy", "Brotli", "requests"),
+        *("tqdm", "boto3", "xxhash", "fsspec"),
+    ),
     "dlio": ("torch==2.13.0", "numpy", "hydra-core", "psutil"),
 }
 # Without what they require, which is gigabytes and not imported here.
-ALONE = {"dlio": ("dlio_benchmark==2.0.0",)}
+ALONE = {
+    "dlio": ("dlio_benchmark==2.0.0",),
+    "mosaicml": ("mosaicml-streaming==0.13.0",),
+}
 RUN_S = 600
 
 
