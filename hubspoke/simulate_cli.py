@@ -36,7 +36,7 @@ def simulate(
             "--policy",
             "NAME",
             "Of another cache in the spoke's place, or hubspoke; again for more: none, lru, "
-            "s3fifo, pinned, belady, readahead, leap.",
+            "s3fifo, pinned, belady, readahead, leap, stride.",
         ),
     ] = None,
     plot: Annotated[

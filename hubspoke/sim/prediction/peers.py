@@ -9,6 +9,7 @@ A peer is a store of 4 KiB pages (`page_stores`) and a rule that fetches ahead (
     belady      MIN with bypass, told the future, without fetching ahead
     readahead   LRU, and Linux's doubling window for each open file of each worker
     leap        LRU, and Leap's majority trend, Al Maruf and Chowdhury, USENIX ATC 2020
+    stride      LRU, and a stride table for each worker and file, Chen and Baer, 1995
 
 All fetch exactly the pages that they lack, and each page once while it is under way.
 """
@@ -33,6 +34,7 @@ from hubspoke.sim.prediction.page_stores import (
     use,
 )
 from hubspoke.sim.prediction.read_ahead import Ahead, Leap, NoAhead, ReadAhead
+from hubspoke.sim.prediction.stride_table import StrideTable
 from hubspoke.traces.trace import Trace
 
 # A stream of 100 MB/s reads 6 MB in a round trip of 60 ms; Linux's own 128 KiB would only show
@@ -130,8 +132,13 @@ _STORES: dict[str, Store] = {
     "belady": _future,
     "readahead": lambda capacity, pages, trace: LruStore(capacity, pages),
     "leap": lambda capacity, pages, trace: LruStore(capacity, pages),
+    "stride": lambda capacity, pages, trace: LruStore(capacity, pages),
 }
-_AHEAD: dict[str, Callable[[int], Ahead]] = {"readahead": ReadAhead, "leap": Leap}
+_AHEAD: dict[str, Callable[[int], Ahead]] = {
+    "readahead": ReadAhead,
+    "leap": Leap,
+    "stride": StrideTable,
+}
 NAMES = tuple(_STORES)
 
 
