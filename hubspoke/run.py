@@ -51,6 +51,7 @@ from hubspoke.adapters.hub_link import AiohttpHubLink
 from hubspoke.adapters.interpreter import keep_all_that_is_there, serve_first
 from hubspoke.adapters.lmdb_namespace import LmdbNamespace
 from hubspoke.adapters.malloc import keep_freed_memory
+from hubspoke.adapters.outcomes_file import OutcomesFile
 from hubspoke.config import HubConfig, SpokeConfig
 from hubspoke.core.policy import PartitionPolicy
 from hubspoke.errors import ConfigError
@@ -337,7 +338,14 @@ async def _spoke_process(config: SpokeConfig, state: Path, locks: FolderLocks) -
         for folder in config.cache
     ]
     service = SpokeService(
-        link, namespace, blocks, clock, model_file.ranker(), tuning, capacity_of=size
+        link,
+        namespace,
+        blocks,
+        clock,
+        model_file.ranker(),
+        tuning,
+        capacity_of=size,
+        outcomes=OutcomesFile(state),
     )
     phase = Phase()
     return Process(

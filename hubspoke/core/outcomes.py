@@ -3,7 +3,10 @@
 Useful, late and wasted bytes are counted for each *arm*: the source of a candidate, the pattern
 of its stream, the folder it lies in. They correct the probability that rules or model give, as a
 Beta distribution whose prior they are: few bytes change little, many decide. Counts halve with
-time and have a bound, so a change of pattern is believed after as many bytes as PRIOR_BYTES.
+time and have a bound, so a change of pattern is believed after as many bytes as are kept.
+
+In a large cache nothing is dropped for hours, so what was to be read soon and has not been for
+GRACE_S counts as wasted too, until it is read.
 
 An arm that is judged to be of no use is never fetched, so nothing more would be learned of it:
 one in EXPLORE of its candidates keeps the probability it would have without its past.
@@ -12,6 +15,7 @@ Bytes are attributed by block, to what was queued there last: exact pages would 
 large as the cache's own.
 """
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -24,6 +28,9 @@ HALF_LIFE_S = 300.0
 ARMS_MAX = 512
 BLOCKS_MAX = 65_536
 EXPLORE = 16
+GRACE_S = 5.0
+SOON_S = 10.0  # what is proposed for later than that is given more time than GRACE_S
+ISSUED_MAX = 4_096
 
 Arm = tuple[str, str, str]  # source, pattern, folder
 NONE = "none"  # the pattern of what belongs to no stream
@@ -36,12 +43,13 @@ class Tally:
     useful: float = 0.0
     late: float = 0.0
     wasted: float = 0.0
+    due: float = 0.0  # asked of the hub, and to have been read by now
     at: float = 0.0
     refused: int = 0
 
     @property
     def known(self) -> float:
-        return self.useful + self.late + self.wasted
+        return max(self.useful + self.late + self.wasted, self.due)
 
     def age(self, now: float) -> None:
         """Halve with the time since the last call, which costs nothing if that is short."""
@@ -58,6 +66,7 @@ class Tally:
         self.useful *= by
         self.late *= by
         self.wasted *= by
+        self.due *= by
 
 
 class Outcomes:
@@ -65,18 +74,31 @@ class Outcomes:
 
     def __init__(self) -> None:
         self.tallies: dict[Arm, Tally] = {}
-        self._blocks: dict[int, Arm] = {}
+        self._blocks: dict[int, tuple[Arm, bool]] = {}  # and whether it will be read soon
+        self._issued: deque[tuple[float, Arm, int]] = deque(maxlen=ISSUED_MAX)
         self._now = 0.0
 
-    def queued(self, arm: Arm, number: int, first: int, last: int) -> None:
+    def queued(self, arm: Arm, number: int, first: int, last: int, use_in_s: float) -> None:
         """Pages [first, last) of an object will be fetched for this arm."""
+        entry = (arm, use_in_s <= SOON_S)
         blocks = self._blocks
         base = number << BLOCK_BITS
         for block in range(first // PAGES_PER_BLOCK, (last - 1) // PAGES_PER_BLOCK + 1):
             blocks.pop(base + block, None)
-            blocks[base + block] = arm
+            blocks[base + block] = entry
         while len(blocks) > BLOCKS_MAX:
             del blocks[next(iter(blocks))]
+
+    def issued(self, number: int, first: int, bytes_: int) -> None:
+        """Bytes from page `first` on are asked of the hub in advance."""
+        arm, soon = self._blocks.get(_key(number, first), (None, False))
+        if arm is None or not soon:
+            return
+        if self._issued and self._issued[-1][1] == arm and self._now - self._issued[-1][0] < 1.0:
+            at, _, before = self._issued.pop()
+            self._issued.append((at, arm, before + bytes_))
+        else:
+            self._issued.append((self._now, arm, bytes_))
 
     def used(self, number: int, first: int, bytes_: int, *, late: bool) -> None:
         """A reader came for bytes at page `first`; late: before they were here."""
@@ -98,8 +120,8 @@ class Outcomes:
                 tally.bound()
 
     def _of(self, number: int, page: int) -> Tally | None:
-        arm = self._blocks.get((number << BLOCK_BITS) + page // PAGES_PER_BLOCK)
-        return None if arm is None else self._tally(arm)
+        entry = self._blocks.get(_key(number, page))
+        return None if entry is None else self._tally(entry[0])
 
     def _tally(self, arm: Arm) -> Tally:
         tally = self.tallies.get(arm)
@@ -113,6 +135,12 @@ class Outcomes:
     def look(self, now: float) -> None:
         """It is `now`: what is counted until the next call is of this time."""
         self._now = now
+        while self._issued and self._issued[0][0] + GRACE_S <= now:
+            _, arm, bytes_ = self._issued.popleft()
+            tally = self._tally(arm)
+            tally.age(now)
+            tally.due += bytes_
+            tally.bound()
 
     def accuracy(self, arm: Arm) -> tuple[float, float]:
         """Share of the arm's bytes that somebody read, and of how many that is known; 1 of 0."""
@@ -120,7 +148,7 @@ class Outcomes:
         if tally is None or not tally.known:
             return 1.0, 0.0
         tally.age(self._now)
-        return (tally.useful + tally.late) / tally.known, tally.known
+        return min(1.0, (tally.useful + tally.late) / tally.known), tally.known
 
     def adjusted(self, probability: float, arm: Arm, refused_below: float) -> float:
         """The probability in the light of what became of such candidates.
@@ -137,10 +165,20 @@ class Outcomes:
         tally.refused += 1
         return probability if tally.refused % EXPLORE == 0 else found
 
-    def restore(self, tallies: Iterable[tuple[Arm, float, float, float]], now: float) -> None:
-        """Take in what an earlier run has learned, as (arm, useful, late, wasted) bytes."""
+    def kept(self) -> list[tuple[Arm, tuple[float, float, float, float]]]:
+        """What `restore` takes in."""
+        return [(arm, (t.useful, t.late, t.wasted, t.due)) for arm, t in self.tallies.items()]
+
+    def restore(
+        self, tallies: Iterable[tuple[Arm, tuple[float, float, float, float]]], now: float
+    ) -> None:
+        """Take in what an earlier run has learned: (useful, late, wasted, due) bytes of arms."""
         self._now = now
-        for arm, useful, late, wasted in tallies:
+        for arm, bytes_ in tallies:
             if len(self.tallies) < ARMS_MAX:
-                self.tallies[arm] = tally = Tally(useful, late, wasted, now)
+                self.tallies[arm] = tally = Tally(*bytes_, now)
                 tally.bound()
+
+
+def _key(number: int, page: int) -> int:
+    return (number << BLOCK_BITS) + page // PAGES_PER_BLOCK

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hubspoke.core.cache import Cache
-from hubspoke.core.features import Matrix, Sight, rows
+from hubspoke.core.features import NAMES, Matrix, Sight, rows
 from hubspoke.core.generators.candidates import Candidate
 from hubspoke.core.outcomes import NONE, Arm, Outcomes
 from hubspoke.core.ranking import Score
@@ -78,6 +78,39 @@ class Scoring:
             del self.latest[next(iter(self.latest))]
         return found
 
+    def describe(self, ranker: str) -> dict[str, object]:
+        """For /v1/model: the last candidates with their features as they are now, the last ones
+        first, and the outcomes by which probabilities are corrected."""
+        last = list(self.latest.values())[::-1]
+        streams = {s.stream.stream_id: s.stream for s in last if s.stream is not None}
+        seen = self.rows([s.candidate for s in last], streams)
+        return {
+            "model": ranker,
+            "columns": list(NAMES),
+            "scored": [
+                {
+                    "stream": s.candidate.stream_id,
+                    "object": str(s.candidate.name),
+                    "source": s.candidate.source,
+                    "ranked": s.ranked,
+                    "probability": s.probability,
+                    "row": row.tolist(),
+                }
+                for s, row in zip(last, seen, strict=True)
+            ],
+            "outcomes": [
+                {
+                    "source": source,
+                    "pattern": pattern,
+                    "folder": folder,
+                    "useful_bytes": round(t.useful),
+                    "late_bytes": round(t.late),
+                    "wasted_bytes": round(max(t.wasted, t.known - t.useful - t.late)),
+                }
+                for (source, pattern, folder), t in self.outcomes.tallies.items()
+            ],
+        }
+
     def _arm(self, c: Candidate) -> Arm:
         s = self.streams.get(c.stream_id)
         folder = f"{c.name.bucket}/{c.name.key[: c.name.key.rfind('/') + 1]}"
@@ -85,4 +118,4 @@ class Scoring:
 
     def queued(self, c: Candidate, number: int, first: int, last: int) -> None:
         """Pages [first, last) of an object will be fetched for this candidate."""
-        self.outcomes.queued(self._arm(c), number, first, last)
+        self.outcomes.queued(self._arm(c), number, first, last, c.use_in_s)

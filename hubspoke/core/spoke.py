@@ -152,6 +152,8 @@ class SpokeCore:
             # Warming is no prediction: it has no accuracy.
             if f.traffic_class is TrafficClass.PREFETCH and not f.warm:
                 self.ledger.prefetch_issued(f.bytes)
+                for r in f.ranges:
+                    self.prediction.scoring.outcomes.issued(r.obj.number, r.first, r.length)
         wasted, self.cache.counters.wasted = self.cache.counters.wasted, []
         if wasted:
             self.ledger.prefetch_wasted(sum(n for _, _, n in wasted))

@@ -47,6 +47,9 @@ class SpokeFront:
     def streams(self) -> list[dict[str, Any]]:
         return self._service.streams()
 
+    def model(self) -> dict[str, Any]:
+        return self._service.model()
+
     def reset_stats(self) -> None:
         self._service.reset_stats()
 

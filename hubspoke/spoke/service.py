@@ -17,6 +17,7 @@ from hubspoke.adapters.disk_stats import drives as block_devices
 from hubspoke.adapters.disk_threads import DiskThreads
 from hubspoke.adapters.disks import Disks
 from hubspoke.adapters.drive import Drive
+from hubspoke.adapters.outcomes_file import OutcomesFile
 from hubspoke.core.ids import (
     Change,
     ObjectEntry,
@@ -48,6 +49,7 @@ from hubspoke.spoke.follower import Follower
 from hubspoke.spoke.late_folder import take_in
 from hubspoke.spoke.reads import SpokeReads
 from hubspoke.spoke.recording import Recorders
+from hubspoke.spoke.remembered import Remembered
 from hubspoke.spoke.tuning import SpokeTuning
 from hubspoke.spoke.upkeep import CapacityOf, Upkeep
 from hubspoke.spoke.warm import WarmJobs
@@ -88,8 +90,10 @@ class SpokeService:
         tuning: SpokeTuning,
         rng: random.Random | None = None,
         capacity_of: CapacityOf | None = None,
+        outcomes: OutcomesFile | None = None,
     ) -> None:
-        """rng: what retries are spread by; a simulation gives its own. capacity_of: see Upkeep."""
+        """rng: what retries are spread by; a simulation gives its own. capacity_of: see Upkeep.
+        outcomes: where they are kept over restarts."""
         self.tuning = tuning
         self.ranker = ranker
         self.follower = Follower(
@@ -114,6 +118,7 @@ class SpokeService:
         self.core = SpokeCore(
             config, ranker.score, _Listing(namespace), clock.now(), clock.unix_ns()
         )
+        self._remembered = Remembered(self.core.prediction.scoring.outcomes, outcomes)
         self.filler = Filler(self.core, link, self.disks, clock, tuning.spoke_id)
         self.core.fills = self.filler.fills
         self.upkeep = Upkeep(
@@ -156,12 +161,14 @@ class SpokeService:
         # What a smaller cache or a fuller disk has no place for leaves before anything is read.
         await self.upkeep.look()
         await self.disks.written(SETTLE_S)
+        await self._remembered.recall(self.clock.now())
         self.warm.open()
         await self.follower.start()
         self._spawn(self._connect())
         self._spawn(self._watch_drives())
         self._spawn(self.upkeep.keep_space())
         self._spawn(self.upkeep.scrub())
+        self._spawn(self._remembered.keep())
         cache = self.core.cache
         log.info("cache loaded objects=%d bytes=%d", len(cache.objects), cache.used)
 
@@ -175,6 +182,7 @@ class SpokeService:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._remembered.close()
         await self.upkeep.close()
         await self.filler.close()
         await self.link.close()
@@ -320,6 +328,10 @@ class SpokeService:
         """What is believed about each stream, newest first, for /v1/streams."""
         streams = sorted(self.core.prediction.streams, key=lambda s: -s.last_at)
         return [s.describe() for s in streams[:STREAMS_SHOWN_MAX]]
+
+    def model(self) -> dict[str, Any]:
+        """The ranker, what it saw last of each stream, and what became of its kind."""
+        return self.core.prediction.scoring.describe(self.ranker.name)
 
     async def facts(self) -> SpokeFacts:
         return await self._facts.collect()

@@ -9,6 +9,7 @@ from hubspoke.core.outcomes import (
     ARMS_MAX,
     BLOCKS_MAX,
     EXPLORE,
+    GRACE_S,
     HALF_LIFE_S,
     KNOWN_BYTES_MAX,
     PRIOR_BYTES,
@@ -27,7 +28,7 @@ OTHER: Arm = ("strided", "strided", "b/")
 
 def outcomes(useful: int = 0, late: int = 0, wasted: int = 0, arm: Arm = ARM) -> Outcomes:
     found = Outcomes()
-    found.queued(arm, 1, 0, PAGES_PER_BLOCK)
+    found.queued(arm, 1, 0, PAGES_PER_BLOCK, 0.0)
     if useful:
         found.used(1, 0, useful, late=False)
     if late:
@@ -79,7 +80,7 @@ def test_a_change_is_believed_after_as_many_bytes_as_were_kept() -> None:
 
 def test_bytes_belong_to_what_was_queued_last_in_their_block() -> None:
     found = outcomes(useful=4096)
-    found.queued(OTHER, 1, 2 * PAGES_PER_BLOCK - 1, 2 * PAGES_PER_BLOCK + 1)
+    found.queued(OTHER, 1, 2 * PAGES_PER_BLOCK - 1, 2 * PAGES_PER_BLOCK + 1, 0.0)
     found.used(1, PAGES_PER_BLOCK, 100, late=False)
     found.used(1, 2 * PAGES_PER_BLOCK, 100, late=False)
     found.used(1, 3 * PAGES_PER_BLOCK, 100, late=False)  # nobody's
@@ -88,10 +89,31 @@ def test_bytes_belong_to_what_was_queued_last_in_their_block() -> None:
     assert found.accuracy(OTHER)[1] == 200
 
 
+def test_what_was_to_be_read_soon_and_is_not_counts_as_wasted_until_it_is() -> None:
+    found = outcomes()
+    for _ in range(16):
+        found.issued(1, 0, PRIOR_BYTES // 8)
+    found.look(GRACE_S - 0.1)
+    assert found.adjusted(0.8, ARM, 0.4) == 0.8
+    found.look(GRACE_S)
+    assert found.adjusted(0.9, ARM, 0.1) == pytest.approx(0.3)
+    found.used(1, 0, 2 * PRIOR_BYTES, late=False)
+    assert found.accuracy(ARM) == (1.0, 2 * PRIOR_BYTES)
+
+
+def test_what_is_proposed_for_later_is_given_time() -> None:
+    found = Outcomes()
+    found.queued(ARM, 1, 0, PAGES_PER_BLOCK, 60.0)
+    found.issued(1, 0, PRIOR_BYTES)
+    found.issued(2, 0, PRIOR_BYTES)  # nobody's
+    found.look(100 * GRACE_S)
+    assert found.adjusted(0.8, ARM, 0.4) == 0.8
+
+
 def test_memory_has_a_bound() -> None:
     found = Outcomes()
     for i in range(2 * BLOCKS_MAX):
-        found.queued(("s", "p", f"f{i % (2 * ARMS_MAX)}/"), i, 0, 1)
+        found.queued(("s", "p", f"f{i % (2 * ARMS_MAX)}/"), i, 0, 1, 0.0)
         found.look(float(i) / BLOCKS_MAX)
         found.used(i, 0, 4096, late=False)
     assert len(found._blocks) == BLOCKS_MAX
@@ -100,9 +122,9 @@ def test_memory_has_a_bound() -> None:
 
 def test_what_was_learned_before_a_restart_counts_on() -> None:
     found = Outcomes()
-    found.restore([(ARM, 0.0, 0.0, float(100 * PRIOR_BYTES))], 50.0)
+    found.restore([(ARM, (0.0, 0.0, float(100 * PRIOR_BYTES), 0.0))], 50.0)
     assert found.adjusted(0.9, ARM, 0.4) < 0.1
-    found.restore([(("s", "p", str(i)), 1.0, 0.0, 0.0) for i in range(2 * ARMS_MAX)], 50.0)
+    found.restore([(("s", "p", str(i)), (1.0, 0.0, 0.0, 0.0)) for i in range(2 * ARMS_MAX)], 50.0)
     assert len(found.tallies) == ARMS_MAX
 
 
@@ -121,7 +143,7 @@ def test_reads_and_drops_reach_the_tallies() -> None:
     obj, _ = core.open(name, entry)
     core.access(obj, 0, 4096, "c", ReadState.MISS, 0.0)
     core.predict(0.0)
-    (arm,) = {arm for arm in core.prediction.scoring.outcomes._blocks.values()}
+    (arm,) = {arm for arm, _ in core.prediction.scoring.outcomes._blocks.values()}
     assert arm == ("sequential", "unknown", "b/d/")
     came = 0
     for fetch in core.dispatch(0.0)[0]:

@@ -121,6 +121,9 @@ class FixedSpoke:
     def streams(self) -> list[dict[str, Any]]:
         return [{"object": "data/tokens.bin", "kind": "sequential"}]
 
+    def model(self) -> dict[str, Any]:
+        return {"model": "rules: of a test", "columns": [], "scored": [], "outcomes": []}
+
     def reset_stats(self) -> None:
         self.ledger.reset(self.clock.now(), self.clock.unix_ns())
 
@@ -412,6 +415,7 @@ async def test_the_api_is_described(client: Client) -> None:
         "/readyz",
         "/metrics",
         "/v1/report",
+        "/v1/model",
         "/v1/streams",
         "/v1/jobs/{name}",
         "/v1/reset-stats",
