@@ -46,7 +46,7 @@ def installed() -> Path:
 
 def load(folder: Path) -> Model:
     """The model in a folder. Raises FormatError saying what does not fit, OSError."""
-    meta = _document(folder / f"{NAME}.json")
+    meta = load_document(folder)
     path = folder / f"{NAME}.npz"
     if path.stat().st_size > FILE_BYTES_MAX:
         raise FormatError(f"{path.name}: more than {FILE_BYTES_MAX} bytes")
@@ -75,7 +75,9 @@ def load(folder: Path) -> Model:
     )
 
 
-def _document(path: Path) -> dict[str, Any]:
+def load_document(folder: Path) -> dict[str, Any]:
+    """What the arrays mean. Raises FormatError, OSError."""
+    path = folder / f"{NAME}.json"
     try:
         meta = json.loads(path.read_bytes())
     except ValueError as e:

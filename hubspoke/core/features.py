@@ -18,7 +18,7 @@ from hubspoke.core.streams import Pattern, Stream
 VERSION = 1
 
 # Sources that a model can be trained on; candidates of others are left to the rules.
-SOURCES = ("sequential", "strided", "next_object", "blind_fill")
+SOURCES = ("sequential", "strided", "next_object", "blind_fill", "heads")
 
 # column -> what `hubspoke model explain` calls it
 COLUMNS: dict[str, str] = {
@@ -26,6 +26,7 @@ COLUMNS: dict[str, str] = {
     "strided": "proposed as the next run of a stride",
     "next_object": "proposed as the next object in listing order",
     "blind_fill": "proposed as an unread record of a shuffled epoch",
+    "heads": "proposed as the head of a file not opened yet",
     "evidence": "how often the rule behind it has held",
     "length": "bytes proposed",
     "use_in": "time until its use, as the rule has it",

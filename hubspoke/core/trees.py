@@ -49,19 +49,23 @@ class Trees:
 
     def scores(self, rows: Matrix) -> Floats:
         """rows x outputs, before any link function."""
-        at = self._leaves(rows)
-        values = self.value[np.arange(len(self.value)), at]
+        values = self.value.take(self._leaves(rows))
         by_output = values.reshape(len(rows), -1, len(self.base))
         found: Floats = self.base + np.add.reduce(by_output, axis=1)
         return found
 
     def _leaves(self, rows: Matrix) -> npt.NDArray[np.intp]:
-        trees = np.arange(len(self.feature))
-        lines = np.arange(len(rows))[:, None]
-        at = np.zeros((len(rows), len(trees)), np.intp)
+        """rows x trees: places in the flat arrays."""
+        nodes, cells = self.feature.shape[1], np.ascontiguousarray(rows)
+        roots = np.arange(0, self.feature.size, nodes)
+        lines = np.arange(0, cells.size, cells.shape[1])[:, None]
+        at = np.zeros((len(rows), len(roots)), np.intp)
         for _ in range(self.depth):
-            right = rows[lines, self.feature[trees, at]] > self.threshold[trees, at]
-            at = 2 * at + 1 + right
+            place = at + roots
+            right = cells.take(self.feature.take(place) + lines) > self.threshold.take(place)
+            at += at + 1
+            at += right
+        at += roots
         return at
 
     def effects(self, row: Matrix, output: int) -> tuple[float, Floats]:
