@@ -41,12 +41,16 @@ class LeaseConfig:
     # Covers clocks whose rates differ by 2.5 % over the longest term; real ones stay below 0.1 %.
     margin_s: float = 0.1
     renew_s: float = 0.5
-    # A spoke that has not acknowledged a revocation for so long gets no further renewal.
+    # A spoke that has not acknowledged a revocation for so long gets no further renewal; at least
+    # two round trips, as an acknowledgement is one round trip old when it comes.
     ack_max_s: float = 0.5
     rtts_per_term: float = 4.0
 
     def term_for(self, rtt_s: float) -> float:
         return min(max(self.term_s, self.rtts_per_term * rtt_s), max(self.term_max_s, self.term_s))
+
+    def ack_for(self, rtt_s: float) -> float:
+        return max(self.ack_max_s, min(2 * rtt_s, self.term_for(rtt_s) / 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +100,9 @@ class HubLeases:
                 recall.waiting.pop(spoke, None)
                 recall.unacked.discard(spoke)
         under_way = self.under_way()
+        ack_max_s = self._config.ack_for(rtt_s)
         for revocation_id, recall in self._recalls.items():
-            if spoke in recall.unacked and now - recall.issued_at > self._config.ack_max_s:
+            if spoke in recall.unacked and now - recall.issued_at > ack_max_s:
                 reason = (
                     f"revocation {revocation_id} of {recall.name} unacknowledged for"
                     f" {now - recall.issued_at:.1f} s"

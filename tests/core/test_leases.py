@@ -78,6 +78,14 @@ def test_a_spoke_that_does_not_acknowledge_is_not_renewed() -> None:
     assert renew(leases, 0.8, 1).term_s == 2.0
 
 
+def test_on_a_long_path_an_acknowledgement_may_take_two_round_trips() -> None:
+    leases = hub()
+    leases.renew(now=0.0, spoke="s", acked=(), rtt_s=0.9)
+    leases.revoke(now=0.1, revocation_id=1, name=A)
+    assert leases.renew(now=1.8, spoke="s", acked=(), rtt_s=0.9).term_s == 3.6
+    assert "for 1.9 s" in leases.renew(now=2.0, spoke="s", acked=(), rtt_s=0.9).reason
+
+
 def test_one_that_had_no_lease_at_the_revocation_is_not_waited_for() -> None:
     leases = hub()
     leases.revoke(now=0.0, revocation_id=1, name=A)
