@@ -60,8 +60,10 @@ async def test_at_a_quiet_hub_an_overwrite_takes_one_round_trip(
             before = clock.now()
             await hub.put("k", b"%d" % i)
             took.append((clock.now() - before) * 1e3)
-        assert RTT_MS - 5 < sorted(took)[10] < RTT_MS + 50
-        assert spoke.follower.rtt_s() == pytest.approx(RTT_MS / 1e3, abs=0.01)
+        # The quickest: a machine that is busy makes others slower, and none quicker.
+        assert RTT_MS - 5 < min(took) < 2 * RTT_MS
+        measured_s = spoke.follower.rtt_s()
+        assert measured_s is not None and RTT_MS - 5 < measured_s * 1e3 < 2 * RTT_MS
 
 
 async def read(spoke: SpokeBench, name: ObjectName) -> str | None:
