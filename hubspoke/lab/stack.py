@@ -239,14 +239,22 @@ class Stack:
         return self._hub
 
     def spoke(
-        self, name: str, cache: Path, *, prefetch: bool = True, listen: str = "127.0.0.1:0"
+        self,
+        name: str,
+        cache: Path,
+        *,
+        prefetch: bool = True,
+        listen: str = "127.0.0.1:0",
+        more: Sequence[str] = (),
     ) -> Service:
-        """A spoke process on `cache`; use it as a context manager, or await_ready and stop."""
+        """A spoke process on `cache`; use it as a context manager, or await_ready and stop. more:
+        flags of `hubspoke spoke`."""
         command = [sys.executable, "-m", "hubspoke", "spoke", "--hub", self.wan.spoke_url]
         command += ["--cache", str(cache), "--listen", listen, "--admin", "127.0.0.1:0"]
         command += ["--region", SPOKE_REGION, "--prefetch", "on" if prefetch else "off"]
         if self._price is not None:
             command += ["--price", self._price]
+        command += more
         return Service(name, command, cache, self._logs / f"{name}.log", ready_by_admin=True)
 
     def _stop(self) -> None:
