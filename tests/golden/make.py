@@ -24,13 +24,15 @@ REQUIREMENTS = {
     "webdataset": ("torch==2.13.0", "webdataset==1.0.2"),
     "mosaicml": (
         *("torch==2.13.0", "numpy", "catalogue", "zstd", "python-snappy", "Brotli", "requests"),
-        *("tqdm", "boto3", "xxhash", "fsspec"),
+        *("tqdm", "boto3", "xxhash", "fsspec", "pillow"),
     ),
+    "megatron": ("torch==2.13.0", "numpy", "packaging"),
     "dlio": ("torch==2.13.0", "numpy", "hydra-core", "psutil"),
 }
 # Without what they require, which is gigabytes and not imported here.
 ALONE = {
     "dlio": ("dlio_benchmark==2.0.0",),
+    "megatron": ("megatron-core==0.16.1",),
     "mosaicml": ("mosaicml-streaming==0.13.0",),
 }
 RUN_S = 600

@@ -5,7 +5,7 @@ One module a family; each function names the source it follows. tests/golden hol
 packages read.
 """
 
-from hubspoke.core.orders import dlio, huggingface, mosaicml, webdataset
+from hubspoke.core.orders import dlio, huggingface, megatron, mosaicml, webdataset
 from hubspoke.core.orders.torch_samplers import (
     RANDPERM_32BIT_MAX,
     distributed_sampler,
@@ -17,6 +17,7 @@ __all__ = [
     "distributed_sampler",
     "dlio",
     "huggingface",
+    "megatron",
     "mosaicml",
     "torch_randperm",
     "webdataset",
