@@ -27,6 +27,7 @@ REQUIREMENTS = {
         *("tqdm", "boto3", "xxhash", "fsspec", "pillow"),
     ),
     "megatron": ("torch==2.13.0", "numpy", "packaging"),
+    "nanogpt": ("torch==2.13.0", "numpy"),
     "dlio": ("torch==2.13.0", "numpy", "hydra-core", "psutil"),
 }
 # Without what they require, which is gigabytes and not imported here.

@@ -5,7 +5,15 @@ One module a family; each function names the source it follows. tests/golden hol
 packages read.
 """
 
-from hubspoke.core.orders import dlio, huggingface, megatron, mosaicml, webdataset
+from hubspoke.core.orders import (
+    candidates,
+    dlio,
+    huggingface,
+    megatron,
+    mosaicml,
+    nanogpt,
+    webdataset,
+)
 from hubspoke.core.orders.torch_samplers import (
     RANDPERM_32BIT_MAX,
     distributed_sampler,
@@ -14,11 +22,13 @@ from hubspoke.core.orders.torch_samplers import (
 
 __all__ = [
     "RANDPERM_32BIT_MAX",
+    "candidates",
     "distributed_sampler",
     "dlio",
     "huggingface",
     "megatron",
     "mosaicml",
+    "nanogpt",
     "torch_randperm",
     "webdataset",
 ]

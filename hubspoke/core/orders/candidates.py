@@ -1,0 +1,110 @@
+"""Orders worth trying on a job whose seed nobody has told: the defaults, the likeliest first.
+
+Only families whose order is one of the items of a folder by itself: of index files (Megatron,
+MosaicML, LitData) a candidate is made where the file has been read. Ranks and workers matter only
+where they change the merged order by more than a batch or two: torch's samplers deal one
+permutation to all of them.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+
+from hubspoke.core.orders.dlio import torch_loader
+from hubspoke.core.orders.huggingface import shuffled_dataset
+from hubspoke.core.orders.torch_samplers import torch_randperm
+from hubspoke.core.orders.webdataset import shard_orders
+
+Order = npt.NDArray[np.int64]
+
+# Defaults whose source was read, then what people like to type, which is a guess.
+SEEDS = (
+    *(0, 42, 1234, 123, 1337, 9176),
+    *(1, 2, 7, 10, 17, 100, 1000, *range(2020, 2027)),
+    *(3407, 12345, 31337, 65536, 1111, 9999),
+)
+WORLDS = (1, 2, 4, 8, 16, 32, 64)
+SHARD_BUFFER = 100  # what WebDataset takes for shardshuffle=True
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Of orders by a seed. build(n, seed, epoch, world): the items of one epoch in the order of
+    reading, all ranks merged. adds: the order is that of seed + epoch. worlds: in which it differs.
+    divides: n must be a multiple of the world.
+    """
+
+    name: str
+    build: Callable[[int, int, int, int], Order]
+    adds: bool
+    worlds: tuple[int, ...] = (1,)
+    divides: bool = False
+
+
+def _torch(n: int, seed: int, epoch: int, world: int) -> Order:
+    return torch_randperm(n, seed + epoch)
+
+
+def _numpy_generator(n: int, seed: int, epoch: int, world: int) -> Order:
+    return shuffled_dataset(n, seed + epoch)
+
+
+def _numpy_legacy(n: int, seed: int, epoch: int, world: int) -> Order:
+    return np.random.RandomState((seed + epoch) % 2**32).permutation(n)
+
+
+def _dlio(n: int, seed: int, epoch: int, world: int) -> Order:
+    return torch_loader(n, ranks=world, seed=seed, epoch=epoch + 1).T.ravel()
+
+
+def _webdataset(n: int, seed: int, epoch: int, world: int) -> Order:
+    """Ranks and workers take every world-th shard, and all are as fast."""
+    parts = shard_orders(n, buffer=SHARD_BUFFER, seed=seed + epoch, workers=world)
+    turns = np.concatenate([np.arange(len(part)) for part in parts])
+    return np.concatenate(parts)[np.argsort(turns, kind="stable")]
+
+
+TORCH = Family("torch shuffle", _torch, adds=True)
+FAMILIES = (
+    TORCH,
+    Family("numpy default_rng", _numpy_generator, adds=True),
+    Family("numpy RandomState", _numpy_legacy, adds=True),
+    Family("DLIO", _dlio, adds=False, worlds=WORLDS, divides=True),
+    Family("WebDataset", _webdataset, adds=True, worlds=WORLDS),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """epoch: from 0. world: ranks, or all their workers, that take parts of their own."""
+
+    family: Family
+    seed: int
+    epoch: int
+    world: int
+
+    def fits(self, n: int) -> bool:
+        """If such a job can have n items."""
+        return n % self.world == 0 or not self.family.divides
+
+    def order(self, n: int) -> Order:
+        """Item numbers in the order of reading; raises ConfigError if it does not fit."""
+        return self.family.build(n, self.seed, self.epoch, self.world)
+
+
+def candidates(*, epochs: int, families: tuple[Family, ...] = FAMILIES) -> Iterator[Candidate]:
+    """Each order once, the likeliest first: an epoch of all seeds before the next epoch's, since
+    most jobs are seen from their start; in it each seed with every family, and one world first."""
+    tried: set[tuple[str, int, int, int]] = set()
+    for epoch, seed, world in product(range(epochs), SEEDS, WORLDS):
+        for family in families:
+            if world not in family.worlds:
+                continue
+            same = (seed + epoch, 0) if family.adds else (seed, epoch)
+            key = (family.name, *same, world)
+            if key not in tried:
+                tried.add(key)
+                yield Candidate(family, seed, epoch, world)
