@@ -15,9 +15,10 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from hubspoke.core.cache import Cache
+from hubspoke.core.fetches import Fetch
 from hubspoke.core.ids import FRAME_BYTES_MAX, PAGE_BYTES, ObjectEntry, ObjectName, Version
 from hubspoke.core.pacing import INITIAL_WINDOW_BYTES, PacingConfig
-from hubspoke.core.scheduler import Fetch, Scheduler
+from hubspoke.core.scheduler import Scheduler
 
 RTT_S, STEP_S, SEGMENT_BYTES = 0.06, 0.001, 1448
 WINDOW_BYTES_MAX = 4 << 20

@@ -37,6 +37,9 @@ class PacingConfig:
     in_flight_bytes_max: int = 16 << 20
     # One behind the other on a connection: small requests must not pile up on one lane.
     requests_per_lane: int = 4
+    # A prefetch that no reader has come for so long after it was to be there is given up: the job
+    # has ended, or reads otherwise.
+    overdue_s: float = 60.0
     # zstd level 1 packs about 400 MB/s on one core of the hub: on a faster path it would be the
     # bottleneck.
     compress_below_bytes_per_second: float = 250e6

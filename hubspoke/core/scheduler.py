@@ -14,83 +14,18 @@ it was asked for is there: it never waits for a round trip with nothing to carry
 import heapq
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 from hubspoke.core.cache import Cache
 from hubspoke.core.cached_object import CachedObject
+from hubspoke.core.fetches import Fetch, FetchedRange, Punch
+from hubspoke.core.hands import UNIT_BYTES_MAX, Hand, head
 from hubspoke.core.ids import BLOCK_BYTES, PAGE_BYTES, TrafficClass
 from hubspoke.core.pacing import Lane, PacingConfig
 from hubspoke.core.page_codes import IS_NOT_FLYING, IS_QUEUED, IS_UNASKED, PAGES_PER_BLOCK
 from hubspoke.core.warm import BESIDE_S, WarmQueue, lanes_for
 
-HEAD_BYTES = 1_500  # of an answer, in front of its first frame
-ALIGNED_PAGES_MIN = 16  # larger units are powers of two, so that frames are few and whole
 RANGES_PER_REQUEST_MAX = 256
-# A unit of a long want, on a lane whose window carries it: requests cost as much each.
-UNIT_BYTES_MAX = 2 << 20
 UNIT_SHARE = 8  # of what is wanted, so that several lanes carry what is not long
-
-
-@dataclass(slots=True, eq=False)
-class FetchedRange:
-    """Pages [first, last) of one object inside a request. stored: for the cache; otherwise they
-    pass through memory to the readers that wait for them."""
-
-    obj: CachedObject
-    first: int
-    last: int
-    stored: bool = True
-
-    def goes_on_in(self, other: "FetchedRange") -> bool:
-        """Whether the two are one range."""
-        same = self.obj is other.obj and self.stored == other.stored
-        return same and self.last == other.first
-
-    def by_block(self) -> "list[FetchedRange]":
-        """The same pages as ranges that do not cross the bound of a block."""
-        cuts = range(
-            (self.first // PAGES_PER_BLOCK + 1) * PAGES_PER_BLOCK, self.last, PAGES_PER_BLOCK
-        )
-        ends = [*cuts, self.last]
-        firsts = [self.first, *cuts]
-        return [
-            FetchedRange(self.obj, a, b, self.stored) for a, b in zip(firsts, ends, strict=True)
-        ]
-
-    @property
-    def offset(self) -> int:
-        return self.first * PAGE_BYTES
-
-    @property
-    def length(self) -> int:
-        return self.obj.range_bytes(self.first, self.last)
-
-
-@dataclass(slots=True, eq=False)
-class Fetch:
-    """One request to the hub on one lane."""
-
-    number: int
-    lane: Lane
-    traffic_class: TrafficClass
-    ranges: list[FetchedRange]
-    sent_at: float
-    open_ranges: set[int] = field(default_factory=set)
-    arrived: int = 0  # bytes
-    warm: bool = False  # nobody predicted it, somebody asked for it to be there
-
-    @property
-    def bytes(self) -> int:
-        return sum(r.length for r in self.ranges)
-
-
-@dataclass(slots=True)
-class Punch:
-    """Effect: these bytes are no longer in the cache; free them before writing there again."""
-
-    obj: CachedObject
-    offset: int
-    length: int
 
 
 class Scheduler:
@@ -192,7 +127,7 @@ class Scheduler:
             fetches += self._deal(self._next_demand, self.lanes, TrafficClass.DEMAND, now)
         if self._prefetch and not self._demand:
             fetches += self._deal(
-                lambda pages: self._next_prefetch(pages, punched),
+                lambda pages: self._next_prefetch(pages, punched, now),
                 self._prefetch_lanes(),
                 TrafficClass.PREFETCH,
                 now,
@@ -236,22 +171,24 @@ class Scheduler:
             return None
         wanted = self._demand[0]
         share = (wanted.last - wanted.first) // UNIT_SHARE
-        unit = _head(wanted, wanted.last, min(pages, max(share, PAGES_PER_BLOCK)))
+        unit = head(wanted, wanted.last, min(pages, max(share, PAGES_PER_BLOCK)))
         wanted.first = unit.last
         if wanted.first == wanted.last:
             self._demand.popleft()
         return unit
 
-    def _next_prefetch(self, pages: int, punched: list[Punch]) -> FetchedRange | None:
+    def _next_prefetch(self, pages: int, punched: list[Punch], now: float) -> FetchedRange | None:
         while self._prefetch:
-            wanted = self._prefetch[0][2]
+            deadline, _, wanted = self._prefetch[0]
             obj = wanted.obj
+            if now - deadline > self.config.overdue_s:
+                self._cache.unqueue(obj, wanted.first, wanted.last)
             run = obj.pages.first_run(wanted.first, wanted.last, IS_QUEUED)
             if run is None:
                 self._pass(wanted, wanted.last)
                 continue
             self._pass(wanted, run[0])
-            unit = _head(wanted, run[1], min(pages, PAGES_PER_BLOCK))
+            unit = head(wanted, run[1], min(pages, PAGES_PER_BLOCK))
             need = (unit.last - unit.first) * PAGE_BYTES
             punched += self._reserve(need)
             if obj.dead or self._cache.room < need:
@@ -288,7 +225,7 @@ class Scheduler:
         long = cls is TrafficClass.DEMAND and self._demand[0].length >= UNIT_SHARE * BLOCK_BYTES
         unit = UNIT_BYTES_MAX if long else 0
         # Whether a lane has room is asked when its turn comes: a miss needs one lane of all.
-        hands: dict[int, _Hand] = {}
+        hands: dict[int, Hand] = {}
         order = [(lane.takes_s(unit), lane.index) for lane in lanes]
         heapq.heapify(order)
         while order:
@@ -299,7 +236,7 @@ class Scheduler:
                 if room < PAGE_BYTES:
                     heapq.heappop(order)
                     continue
-                hand = hands[lane.index] = _Hand(lane, room)
+                hand = hands[lane.index] = Hand(lane, room)
             if (run := take(hand.unit_pages())) is None:
                 break
             hand.add(run)
@@ -309,7 +246,7 @@ class Scheduler:
                 heapq.heapreplace(order, (hand.lane.takes_s(hand.bytes + unit), hand.lane.index))
         return [self._fetch(hand, cls, now, warm) for hand in hands.values() if hand.ranges]
 
-    def _fetch(self, hand: "_Hand", cls: TrafficClass, now: float, warm: bool) -> Fetch:
+    def _fetch(self, hand: Hand, cls: TrafficClass, now: float, warm: bool) -> Fetch:
         open_ranges = set(range(len(hand.ranges)))
         fetch = Fetch(self._next_number, hand.lane, cls, hand.ranges, now, open_ranges, warm=warm)
         self._next_number += 1
@@ -357,44 +294,3 @@ class Scheduler:
     @property
     def idle(self) -> bool:
         return not (self._demand or self._prefetch or self.warm.ready)
-
-
-class _Hand:
-    """What one lane is dealt in one turn."""
-
-    def __init__(self, lane: Lane, room: int) -> None:
-        self.lane = lane
-        self.room = room
-        self.bytes = 0
-        self.ranges: list[FetchedRange] = []
-
-    def unit_pages(self) -> int:
-        """The next unit: what a slow start carries in the round trip after what is under way.
-
-        A unit is one frame, which is nothing until it is whole: 32 KiB on a new connection, of
-        which the first round trip carries 14.6 kB, came a round trip later than 12 KiB.
-        """
-        under_way = self.lane.in_flight + self.bytes
-        carried = min(int(self.lane.window) + under_way - HEAD_BYTES, UNIT_BYTES_MAX)
-        pages = max(1, carried // PAGE_BYTES)
-        if pages >= ALIGNED_PAGES_MIN:
-            pages = 1 << pages.bit_length() - 1
-        return max(1, min(pages, (self.room - self.bytes) // PAGE_BYTES))
-
-    def add(self, unit: FetchedRange) -> None:
-        self.bytes += unit.length
-        # A range stays inside one block, so that dropping a block drops whole frames.
-        for part in unit.by_block():
-            before = self.ranges[-1] if self.ranges else None
-            if before is not None and part.first % PAGES_PER_BLOCK and before.goes_on_in(part):
-                before.last = part.last
-            else:
-                self.ranges.append(part)
-
-
-def _head(wanted: FetchedRange, last: int, pages: int) -> FetchedRange:
-    """Its first pages, at most so many, up to `last`; more than a block only as whole blocks."""
-    first = wanted.first
-    blocks = max(1, pages // PAGES_PER_BLOCK)
-    end = min(last, first + pages, (first // PAGES_PER_BLOCK + blocks) * PAGES_PER_BLOCK)
-    return FetchedRange(wanted.obj, first, end, wanted.stored)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from hubspoke.core.accesses import Accesses
 from hubspoke.core.cache import Cache
 from hubspoke.core.cached_object import CachedObject, Runs
+from hubspoke.core.fetches import Fetch, FetchedRange, Punch
 from hubspoke.core.frames import StoredFrame
 from hubspoke.core.generators.candidates import Listing
 from hubspoke.core.ids import (
@@ -31,7 +32,7 @@ from hubspoke.core.page_codes import (
 )
 from hubspoke.core.prediction import Prediction
 from hubspoke.core.ranking import Score
-from hubspoke.core.scheduler import Fetch, FetchedRange, Punch, Scheduler
+from hubspoke.core.scheduler import Scheduler
 from hubspoke.core.spoke_config import SpokeConfig
 from hubspoke.core.streams import Access
 

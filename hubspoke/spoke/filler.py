@@ -14,8 +14,8 @@ from hubspoke.adapters.disk_health import Disk
 from hubspoke.adapters.disks import Disks
 from hubspoke.adapters.malloc import give_back
 from hubspoke.core.cache import CachedObject
+from hubspoke.core.fetches import Fetch, Punch
 from hubspoke.core.ids import PAGE_BYTES, page_span
-from hubspoke.core.scheduler import Fetch, Punch
 from hubspoke.core.spoke import SpokeCore
 from hubspoke.errors import HubBusy, HubSpokeError, HubUnavailable
 from hubspoke.ports import Clock, HubLink

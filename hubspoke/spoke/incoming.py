@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from hubspoke import wire
 from hubspoke.core.cache import CachedObject
-from hubspoke.core.scheduler import Fetch
+from hubspoke.core.fetches import Fetch
 from hubspoke.errors import CorruptFrame, HubSpokeError
 
 # Taken from the lanes and not settled: more waits in the lanes, whose windows hold the hub back.

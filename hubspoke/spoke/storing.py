@@ -19,8 +19,8 @@ from hubspoke import wire
 from hubspoke.adapters.disk_health import DiskSlow, Writing
 from hubspoke.adapters.disks import Disks
 from hubspoke.core.cache import CachedObject
+from hubspoke.core.fetches import Fetch
 from hubspoke.core.ids import ReadState, page_span
-from hubspoke.core.scheduler import Fetch
 from hubspoke.core.spoke import SpokeCore
 from hubspoke.errors import CorruptFrame, HubSpokeError, HubUnavailable
 from hubspoke.ports import Clock

@@ -18,10 +18,10 @@ from typing import TypeVar
 from hubspoke import wire
 from hubspoke.adapters.disk_health import Disk, DiskSlow
 from hubspoke.adapters.disk_threads import DiskThreads
+from hubspoke.core.fetches import Punch
 from hubspoke.core.frames import StoredFrame
 from hubspoke.core.ids import PAGE_BYTES
 from hubspoke.core.page_codes import IS_LOCAL
-from hubspoke.core.scheduler import Punch
 from hubspoke.core.spoke import SpokeCore
 from hubspoke.spoke.filler import Filler
 

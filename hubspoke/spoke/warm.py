@@ -15,8 +15,8 @@ import logging
 from typing import Any
 
 from hubspoke.core.cache import PAGES_PER_BLOCK
+from hubspoke.core.fetches import Punch
 from hubspoke.core.ids import PAGE_BYTES
-from hubspoke.core.scheduler import Punch
 from hubspoke.core.selection import Selection
 from hubspoke.core.spoke import SpokeCore
 from hubspoke.errors import HubSpokeError, HubUnavailable, Overloaded, StoreUnavailable

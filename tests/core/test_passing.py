@@ -1,9 +1,10 @@
 """Pages that pass the cache by: asked for once, in flight nowhere twice, and never kept."""
 
 from hubspoke.core.cache import PAGES_PER_BLOCK, Cache, CachedObject
+from hubspoke.core.fetches import Fetch
 from hubspoke.core.ids import BLOCK_BYTES, ObjectEntry, ObjectName, Version
 from hubspoke.core.pacing import PacingConfig
-from hubspoke.core.scheduler import Fetch, Scheduler
+from hubspoke.core.scheduler import Scheduler
 
 
 def made(capacity_blocks: int = 64) -> tuple[Scheduler, Cache, CachedObject]:

@@ -1,9 +1,9 @@
 """What of a prefetch counts as used: all that a reader asked for, also before it was there."""
 
 from hubspoke.core.cached_object import CachedObject
+from hubspoke.core.fetches import Fetch
 from hubspoke.core.ids import PAGE_BYTES, ReadState
 from hubspoke.core.ranking import RuleRanker
-from hubspoke.core.scheduler import Fetch
 from hubspoke.core.spoke import SpokeCore
 from hubspoke.core.spoke_config import SpokeConfig
 from tests.core.virtual_wan import Names

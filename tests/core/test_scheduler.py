@@ -3,6 +3,7 @@
 import pytest
 
 from hubspoke.core.cache import PAGES_PER_BLOCK, Cache, CachedObject
+from hubspoke.core.fetches import Fetch
 from hubspoke.core.ids import (
     BLOCK_BYTES,
     PAGE_BYTES,
@@ -12,8 +13,8 @@ from hubspoke.core.ids import (
     Version,
 )
 from hubspoke.core.pacing import Lane, PacingConfig
-from hubspoke.core.page_codes import FLIGHT, QUEUED
-from hubspoke.core.scheduler import Fetch, Scheduler
+from hubspoke.core.page_codes import ABSENT, FLIGHT, QUEUED
+from hubspoke.core.scheduler import Scheduler
 
 
 def made(
@@ -56,6 +57,16 @@ def test_a_demand_takes_over_a_queued_prefetch() -> None:
     assert [spans(f) for f in demand if f.traffic_class is TrafficClass.DEMAND] == [[(2, 4)]]
     prefetched = [x for f in demand[1:] for x in spans(f)]
     assert sorted(p for a, b in prefetched for p in range(a, b)) == [0, 1, 4, 5, 6, 7]
+
+
+def test_a_prefetch_that_nobody_came_for_is_given_up() -> None:
+    s, cache, obj = made()
+    s.prefetch(obj, 0, 8, deadline=1.0)
+    s.prefetch(obj, 8, 16, deadline=100.0)
+    fetches, _ = s.dispatch(1.1 + s.config.overdue_s)
+    assert sorted(x for f in fetches for x in spans(f)) == [(8, 11), (11, 14), (14, 16)]
+    assert obj.pages[0] == ABSENT and s.prefetch_bytes_queued == 0
+    assert cache.used == 8 * PAGE_BYTES
 
 
 def test_pages_in_flight_are_not_asked_for_again() -> None:

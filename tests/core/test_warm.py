@@ -3,9 +3,10 @@
 import pytest
 
 from hubspoke.core.cache import PAGES_PER_BLOCK, Cache, CachedObject
+from hubspoke.core.fetches import Fetch
 from hubspoke.core.ids import BLOCK_BYTES, ObjectEntry, ObjectName, TrafficClass, Version
 from hubspoke.core.pacing import PacingConfig
-from hubspoke.core.scheduler import Fetch, Scheduler
+from hubspoke.core.scheduler import Scheduler
 from hubspoke.core.warm import RateMeter, WarmPiece, WarmQueue
 
 CONFIG = PacingConfig(lanes=8, demand_lanes=2, warm_lanes=4, warm_lanes_beside=1)

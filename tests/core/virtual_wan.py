@@ -9,9 +9,9 @@ import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from hubspoke.core.fetches import Fetch
 from hubspoke.core.ids import ObjectEntry, ObjectName, ReadState, Version, page_span
 from hubspoke.core.ranking import RuleRanker
-from hubspoke.core.scheduler import Fetch
 from hubspoke.core.spoke import SpokeCore
 from hubspoke.core.spoke_config import SpokeConfig
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from hubspoke import wire
+from hubspoke.core.fetches import Fetch
 from hubspoke.core.ids import PAGE_BYTES
 from hubspoke.core.pacing import PacingConfig
-from hubspoke.core.scheduler import Fetch
 from hubspoke.errors import CorruptFrame, HubUnavailable
 from hubspoke.spoke import incoming
 from hubspoke.spoke.incoming import Running

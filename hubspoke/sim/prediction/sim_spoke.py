@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 from hubspoke.core.cached_object import CachedObject
+from hubspoke.core.fetches import Fetch
 from hubspoke.core.ids import FRAME_BYTES_MAX, PAGE_BYTES, ReadState, page_span
 from hubspoke.core.ranking import Score
-from hubspoke.core.scheduler import Fetch
 from hubspoke.core.spoke import SpokeCore
 from hubspoke.core.spoke_config import SpokeConfig
 from hubspoke.sim.prediction.disk import Disk
