@@ -1,18 +1,15 @@
-"""The golden files say what the real packages give today: made again, nothing differs.
-
-Environments with torch are some 5 GB where it comes with CUDA: each is built once.
-"""
+"""The golden files say what the real packages give today: made again, nothing differs."""
 
 import pytest
 
 from hubspoke.core.orders import RANDPERM_32BIT_MAX, torch_randperm
 from tests.clients.environments import INSTALL_S
-from tests.golden.make import REQUIREMENTS, RUN_S, made, stored, text
+from tests.golden.make import FAMILIES, RUN_S, made, stored, text
 from tests.golden.told import cases, told
 
 
 @pytest.mark.timeout(INSTALL_S + RUN_S)
-@pytest.mark.parametrize("family", REQUIREMENTS)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_golden_file_holds_what_the_package_gives(family: str) -> None:
     assert text(made(family)) == stored(family).read_text(encoding="utf-8")
 

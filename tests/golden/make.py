@@ -2,9 +2,10 @@
 
     python -m tests.golden.make [FAMILY ...]
 
-Each family's script runs in a virtual environment of its own, which holds the packages below and
-nothing of ours. tests/core compares our recipes with the files, so it needs no package;
-`make test-clients` does what is done here and compares with what is stored.
+Each family's script runs in a virtual environment that holds the packages below and nothing of
+ours; it is one for all, as most of it is torch, some 5 GB where it comes with CUDA. tests/core
+compares our recipes with the files, so it needs no package; `make test-clients` does what is done
+here and compares with what is stored.
 """
 
 import json
@@ -18,30 +19,34 @@ from tests.clients.environments import environment
 from tests.golden.told import FOLDER
 
 ROOT = FOLDER.parents[1]
-REQUIREMENTS = {
-    "torch": ("torch==2.13.0", "numpy"),
-    "huggingface": ("torch==2.13.0", "accelerate==1.15.0", "datasets==5.2.0"),
-    "webdataset": ("torch==2.13.0", "webdataset==1.0.2"),
-    "mosaicml": (
-        *("torch==2.13.0", "numpy", "catalogue", "zstd", "python-snappy", "Brotli", "requests"),
-        *("tqdm", "boto3", "xxhash", "fsspec", "pillow"),
-    ),
-    "megatron": ("torch==2.13.0", "numpy", "packaging"),
-    "nanogpt": ("torch==2.13.0", "numpy"),
-    "dlio": ("torch==2.13.0", "numpy", "hydra-core", "psutil"),
-}
-# Without what they require, which is gigabytes and not imported here.
-ALONE = {
-    "dlio": ("dlio_benchmark==2.0.0",),
-    "megatron": ("megatron-core==0.16.1",),
-    "mosaicml": ("mosaicml-streaming==0.13.0",),
-}
+FAMILIES = [
+    "torch",
+    "huggingface",
+    "webdataset",
+    "dlio",
+    "mosaicml",
+    "megatron",
+    "litdata",
+    "nanogpt",
+]
+REQUIREMENTS = (
+    *("torch==2.13.0", "accelerate==1.15.0", "datasets==5.2.0", "webdataset==1.0.2", "numpy"),
+    # What is imported of the packages below.
+    *("catalogue", "zstd", "python-snappy", "Brotli", "requests", "tqdm", "boto3", "xxhash"),
+    *("fsspec", "pillow", "packaging", "lightning-utilities", "tifffile", "filelock", "psutil"),
+    "hydra-core",
+)
+# Without what they require: gigabytes that are not needed here, and other versions of the above.
+ALONE = (
+    *("mosaicml-streaming==0.13.0", "megatron-core==0.16.1", "litdata==0.2.76"),
+    "dlio_benchmark==2.0.0",
+)
 RUN_S = 600
 
 
 def made(family: str) -> dict[str, Any]:
     """What the golden file of a family should hold: the versions asked for and found, the cases."""
-    bin_ = environment(f"golden-{family}", *REQUIREMENTS[family], alone=ALONE.get(family, ()))
+    bin_ = environment("golden", *REQUIREMENTS, alone=ALONE)
     done = subprocess.run(
         [str(bin_ / "python"), "-m", f"tests.golden.real_{family}"],
         cwd=ROOT,
@@ -67,7 +72,7 @@ def stored(family: str) -> Path:
 
 
 def main() -> None:
-    for family in sys.argv[1:] or REQUIREMENTS:
+    for family in sys.argv[1:] or FAMILIES:
         stored(family).write_text(text(made(family)), encoding="utf-8")
         print(stored(family))
 
