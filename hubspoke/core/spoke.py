@@ -28,6 +28,7 @@ from hubspoke.core.page_codes import (
     IS_LOCAL,
     IS_NOT_LOCAL,
     IS_QUEUED,
+    IS_UNASKED,
     PAGES_PER_BLOCK,
 )
 from hubspoke.core.prediction import Prediction
@@ -119,6 +120,10 @@ class SpokeCore:
         """Bytes of the pages under a range that are not local."""
         first, last = page_span(offset, length)
         return sum(obj.range_bytes(a, b) for a, b in obj.not_local(first, last))
+
+    def unasked(self, obj: CachedObject, offset: int, length: int) -> bool:
+        """Whether some of the pages under a range are neither local nor asked for."""
+        return obj.pages.first_run(*page_span(offset, length), IS_UNASKED) is not None
 
     def access(
         self, obj: CachedObject, offset: int, length: int, client: str, state: ReadState, now: float

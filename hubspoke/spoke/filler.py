@@ -52,6 +52,7 @@ class Filler:
         self._spoke_id = spoke_id
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
+        self._held_until = float("-inf")  # what was asked for with `later_s`
         self._storing = Storing(core, disks, clock, self._start, self.dispatch)
         self.waiters = self._storing.waiters
 
@@ -79,14 +80,18 @@ class Filler:
         no folder takes it. later_s: the hub need not be asked sooner."""
         if self.disks.for_fill(obj.number) is None:
             return False
+        new = self._core.unasked(obj, offset, length)
         punched = self._core.demand(obj, offset, length)
         if punched is None:
             return False
         self.punch(punched)
         if later_s:
+            self._held_until = self._clock.now() + later_s
             asyncio.get_running_loop().call_later(later_s, self.dispatch)
-        else:
+        elif new:
             self.dispatch()
+        else:
+            self.dispatch_unheld()
         return True
 
     def ask_past(self, obj: CachedObject, runs: list[tuple[int, int]]) -> None:
@@ -121,6 +126,13 @@ class Filler:
         self.punch(punched)
         for fetch in fetches:
             self._start(self._run(fetch))
+
+    def dispatch_unheld(self) -> None:
+        """`dispatch`, if nothing is held back: the prediction that follows an access at once, and
+        the reader who waits for what is asked for already, would send with it what is to leave the
+        first bytes of a long read alone. It goes with that, a few milliseconds later."""
+        if self._clock.now() >= self._held_until:
+            self.dispatch()
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -320,7 +320,7 @@ class SpokeService:
         if rtt is not None:
             self.core.path.round_trip(rtt)
         self.filler.drop(self.core.predict(self._predicted))
-        self.filler.dispatch()
+        self.filler.dispatch_unheld()
 
     # -- what is told about it ----------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from hubspoke.frontends.server import HttpServer, address, bind
 from hubspoke.hub.service import HubService
 from hubspoke.hub.tuning import HubTuning
 from hubspoke.ports import BlockStore, ReadResult
-from hubspoke.spoke import filler
+from hubspoke.spoke import filler, reads
 from hubspoke.spoke.service import SpokeService
 from hubspoke.spoke.tuning import SpokeTuning
 
@@ -217,6 +217,24 @@ async def test_a_long_read_streams_and_is_exact() -> None:
             assert await get(spoke, 17, len(BODY) - 17) == BODY[17:]
             assert spoke.ledger.requests_total == 1
             assert spoke.ledger.unique_bytes == len(BODY)
+
+
+async def test_the_first_bytes_of_a_long_read_are_asked_for_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A prediction, which follows the access at once, does not send the rest with them."""
+    monkeypatch.setattr(reads, "HEAD_START_S", 0.3)
+    async with a_hub() as (hub, app):
+        await hub.put(NAME, BODY)
+        async with a_spoke(hub) as spoke:
+            app.hold.clear()
+            reading = asyncio.create_task(get(spoke, 0, len(BODY)))
+            await asyncio.sleep(0.15)
+            assert [sum(r.length for r in f.ranges) for f in hub.fetches] == [reads.FIRST_BYTES]
+            await asyncio.sleep(0.3)
+            assert len(hub.fetches) > 1, "the rest is not sent"
+            app.hold.set()
+            assert await reading == BODY
 
 
 async def test_a_large_object_streams_through_a_small_cache() -> None:
