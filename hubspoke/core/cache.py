@@ -12,11 +12,11 @@ A read that finds QUEUED pages is a miss: the hub has not been asked for them ye
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from hubspoke.core import page_codes as codes
 from hubspoke.core.away import Away
-from hubspoke.core.cached_object import CachedObject, Runs
+from hubspoke.core.cached_object import CacheCounters, CachedObject, Runs
+from hubspoke.core.eviction.by_item import TRIES_MAX, ItemPages, Wanted
 from hubspoke.core.eviction.policy import BLOCK_BITS
 from hubspoke.core.eviction.victims import Victims
 from hubspoke.core.frames import Frames, StoredFrame
@@ -38,11 +38,7 @@ __all__ = ["PAGES_PER_BLOCK", "Cache", "CachedObject", "StoredFrame"]
 NUMBERS_SKIPPED = 1 << 20  # more than is cached while a drive is away; the index has 32 bits
 
 
-@dataclass(slots=True)
-class CacheCounters:
-    evicted_bytes: int = 0
-    corrupt_frames: int = 0
-    wasted: list[tuple[int, int, int]] = field(default_factory=list)  # unread: object, page, bytes
+Dropped = tuple[CachedObject, int, int]  # offset and length, in whole pages
 
 
 class Cache:
@@ -65,6 +61,8 @@ class Cache:
         self.away = Away()
         self._victims = Victims(capacity, self.objects)
         self.read_again = self._victims.read_again
+        self.by_items, self.by_blocks = self._victims.by_items, self._victims.by_blocks
+        self.goes_by_items = self._victims.goes_by_items
         self._next_number = 1
 
     def current(self, name: ObjectName) -> CachedObject | None:
@@ -233,17 +231,6 @@ class Cache:
         """Pages that will not come, or that failed their digest on disk."""
         self._drop_pages(obj, first, last)
 
-    def unverified(self, obj: CachedObject, first: int, last: int) -> list[StoredFrame]:
-        """Frames from before the start that cover unverified pages of [first, last)."""
-        if obj.frames is None or not obj.pages.any(first, last, codes.IS_UNVERIFIED):
-            return []
-        found = []
-        for f in obj.frames.covering(first, last):
-            a, b = page_span(f.offset, f.length)
-            if obj.pages.any(max(a, first), min(b, last), codes.IS_UNVERIFIED):
-                found.append(f)
-        return found
-
     def verified(self, obj: CachedObject, frame: StoredFrame, *, good: bool) -> Runs:
         """Result of checking a frame's digest against the disk. Returns the page runs of a bad
         one that are dropped: nobody was ever given them, so they may be punched at once."""
@@ -295,41 +282,56 @@ class Cache:
         self._account(obj, -n)
         return n * PAGE_BYTES
 
-    def _drop_block(self, obj: CachedObject, block: int) -> tuple[CachedObject, int, int]:
+    def _drop_block(self, obj: CachedObject, block: int) -> Dropped:
         first = block * PAGES_PER_BLOCK
         last = min(first + PAGES_PER_BLOCK, len(obj.pages))
         self._drop_pages(obj, first, last)
         return obj, first * PAGE_BYTES, (last - first) * PAGE_BYTES
 
-    def _evict(self, obj: CachedObject, block: int) -> tuple[CachedObject, int, int]:
+    def _evict(self, obj: CachedObject, block: int) -> Dropped:
         before = self.used
         dropped = self._drop_block(obj, block)
         self.counters.evicted_bytes += before - self.used
         return dropped
 
     def make_room(
-        self, need: int, *, consumed_only: bool = False
-    ) -> list[tuple[CachedObject, int, int]]:
-        """Drop whole blocks until `need` more bytes fit, or nothing is left that may go.
+        self, need: int, wanted: Wanted | None = None, *, consumed_only: bool = False
+    ) -> list[Dropped]:
+        """Drop blocks, or pages of items, until `need` more bytes fit, or nothing may go.
 
-        consumed_only: nothing that is still to be read may go.
-        Returns: (object, offset, length) in whole blocks, to be punched before anything is
+        wanted: for what, if that is known. consumed_only: nothing that is still to be read may go.
+        Returns: what is to be punched before anything is
         written there again. Whether `need` fits now is for the caller to look at (`room`).
         """
         evictable = self._consumed if consumed_only else self._evictable
-        punched: list[tuple[CachedObject, int, int]] = []
-        while self.room < need:
-            found = self._victims.victim(evictable, consumed_only=consumed_only)
+        punched, tries = list[Dropped](), TRIES_MAX
+        while self.room < need and tries:
+            found = self._victims.victim(evictable, wanted, consumed_only=consumed_only)
             if found is None:
                 break
-            punched.append(self._evict(*found))
+            if isinstance(found, ItemPages):
+                dropped = self._evict_pages(found)
+            else:
+                dropped = [self._evict(*found)]
+            tries -= not dropped
+            punched += dropped
         return punched
+
+    def _evict_pages(self, item: ItemPages) -> list[Dropped]:
+        obj, (first, last) = item.obj, item.obj.whole_frames(item.first, item.last)
+        flying = obj.pages.any(first, last, codes.IS_FLYING)
+        if flying or self.pins.any(obj, first, last) or obj.number in self.away:
+            item.stays()
+            return []
+        runs = obj.runs(first, last, codes.IS_COMING)
+        self.counters.evicted_bytes += sum(self._drop_pages(obj, a, b) for a, b in runs)
+        return [(obj, a * PAGE_BYTES, (b - a) * PAGE_BYTES) for a, b in runs]
 
     @property
     def room(self) -> int:
         return self.limit - (self.used - self.away.bytes)
 
-    def bound(self, disk_room: int) -> list[tuple[CachedObject, int, int]]:
+    def bound(self, disk_room: int) -> list[Dropped]:
         """The disk can take `disk_room` bytes more than it holds now (fewer, if negative): a
         shortage is a smaller capacity at once. Returns what is to be punched."""
         stored = self.used - self.away.bytes - self.flying
@@ -370,9 +372,7 @@ class Cache:
         for block in self._resident(obj, 0, len(obj.pages)):
             self._victims.to_be_read(obj, block)
 
-    def evict(
-        self, obj: CachedObject, first: int, last: int
-    ) -> tuple[list[tuple[CachedObject, int, int]], int]:
+    def evict(self, obj: CachedObject, first: int, last: int) -> tuple[list[Dropped], int]:
         """Drop the blocks under pages [first, last) but those that are pinned or in flight. The
         object stays in the book, empty: a reader may be between two pieces of it.
 

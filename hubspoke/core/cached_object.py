@@ -3,12 +3,13 @@
 from dataclasses import dataclass, field
 
 from hubspoke.core.eviction.data_set import DataSet
-from hubspoke.core.frames import Frames
-from hubspoke.core.ids import PAGE_BYTES, ObjectName, Version
+from hubspoke.core.frames import Frames, StoredFrame
+from hubspoke.core.ids import PAGE_BYTES, ObjectName, Version, page_span
 from hubspoke.core.page_codes import (
     IS_ABSENT,
     IS_NOT_LOCAL,
     IS_PRESENT_READ,
+    IS_UNVERIFIED,
     UNVERIFIED,
     Codes,
 )
@@ -66,3 +67,30 @@ class CachedObject:
     def not_local(self, first: int, last: int) -> list[tuple[int, int]]:
         """Page runs inside [first, last) that are not on disk, in flight or not."""
         return self.runs(first, last, IS_NOT_LOCAL)
+
+    def unverified_frames(self, first: int, last: int) -> list[StoredFrame]:
+        """Frames from before the start that cover unverified pages of [first, last)."""
+        if self.frames is None or not self.pages.any(first, last, IS_UNVERIFIED):
+            return []
+        found = []
+        for f in self.frames.covering(first, last):
+            a, b = page_span(f.offset, f.length)
+            if self.pages.any(max(a, first), min(b, last), IS_UNVERIFIED):
+                found.append(f)
+        return found
+
+    def whole_frames(self, first: int, last: int) -> tuple[int, int]:
+        """The pages, and of the frames from before the start that reach into them all the others:
+        the rest of a frame has no digest to be checked against."""
+        if self.frames is not None:
+            for f in self.unverified_frames(first, last):
+                a, b = page_span(f.offset, f.length)
+                first, last = min(first, a), max(last, b)
+        return first, last
+
+
+@dataclass(slots=True)
+class CacheCounters:
+    evicted_bytes: int = 0
+    corrupt_frames: int = 0
+    wasted: list[tuple[int, int, int]] = field(default_factory=list)  # unread: object, page, bytes

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from hubspoke.core.cache import Cache
 from hubspoke.core.cached_object import CachedObject
-from hubspoke.core.epochs.data_sets import DataSets
+from hubspoke.core.epochs.epochs import Epochs
 from hubspoke.core.epochs.items import folder_of
 from hubspoke.core.generators import blind_fill, heads, next_object, sequential, strided
 from hubspoke.core.generators.candidates import Candidate, Listing
@@ -60,8 +60,7 @@ class Prediction:
         self._open = open_object
         self._fills = fills
         self._walks = next_object.Walks()
-        self._blind = blind_fill.BlindFill()
-        self.data_sets = DataSets(listing)
+        self.epochs = Epochs(listing, cache)
         self._heads = heads.Heads(listing)
         self._ending: deque[Stream] = deque(maxlen=16)  # streams that flowed over their object
 
@@ -87,19 +86,21 @@ class Prediction:
         moved = self.streams.observe(accesses, on_new)
         if not self._config.prefetch:
             return []
-        self._observe_items(moved, accesses)
+        self._observe_items(moved, accesses, now)
         self.scoring.moved(list(moved), now)
         for s in sorted(moved, key=lambda s: s.stream_id):
-            found = self._propose(s, now, hide_s)
-            candidates += found or self._fill(s, moved[s], now)
+            candidates += self._propose(s, now, hide_s)
+        candidates += self._items(now, hide_s)
         candidates += self._bring_heads(moved, now)
         return self._queue(candidates, now)
 
-    def _observe_items(self, moved: Iterable[Stream], accesses: Sequence[Access]) -> None:
+    def _observe_items(
+        self, moved: Iterable[Stream], accesses: Sequence[Access], now: float
+    ) -> None:
         for s in moved:
             if s.pattern in (Pattern.SEQUENTIAL, Pattern.STRIDED) and s.accesses > YOUNG_ACCESSES:
-                self.data_sets.understood(folder_of(s.obj.name))
-        self.data_sets.observe(accesses)
+                self.epochs.understood(folder_of(s.obj.name))
+        self.epochs.observe(accesses, now, lambda cause: self._ledger().relearned(now, cause))
 
     def _propose(self, s: Stream, now: float, hide_s: float) -> list[Candidate]:
         depth = self._config.depth
@@ -135,18 +136,10 @@ class Prediction:
         would push out what is fetched for now."""
         return int(self._cache.capacity * self._config.plan.share_of_cache / 2)
 
-    def _fill(self, s: Stream, accesses: Sequence[Access], now: float) -> list[Candidate]:
-        folders = {self._blind.observe(s, a, self._listing) for a in accesses} - {None}
-        if folders <= {None}:
-            return []
-        outstanding = self._outstanding
-        want = self._line(now)
-        found: list[Candidate] = []
-        for folder in folders:
-            if folder is not None and want > outstanding:
-                found += self._blind.propose(folder, want - outstanding, self._cache.room)
-                outstanding = want
-        return found
+    def _items(self, now: float, hide_s: float) -> list[Candidate]:
+        """What comes of data sets, as much as keeps the path busy for two round trips."""
+        queued = self._scheduler.prefetch_bytes_queued
+        return self.epochs.propose(self._line(now) - self._outstanding, queued, hide_s)
 
     def _line(self, now: float) -> int:
         """Prefetch bytes that keep the path busy."""

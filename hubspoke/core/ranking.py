@@ -21,6 +21,7 @@ RULES: dict[str, tuple[float, float, int]] = {
     "next_object": (0.5, 0.98, 2),
     "blind_fill": (0.4, 0.95, 3),
     "heads": (0.4, 0.98, 2),
+    "known_order": (0.8, 0.99, 16),
 }
 
 

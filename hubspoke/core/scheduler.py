@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 
 from hubspoke.core.cache import Cache
 from hubspoke.core.cached_object import CachedObject
+from hubspoke.core.eviction.by_item import Wanted
 from hubspoke.core.fetches import Fetch, FetchedRange, Punch
 from hubspoke.core.hands import UNIT_BYTES_MAX, Hand, head
 from hubspoke.core.ids import BLOCK_BYTES, PAGE_BYTES, TrafficClass
@@ -62,7 +63,7 @@ class Scheduler:
         if self._cache.room < need:
             # What is there of the range must not be what makes room for the rest.
             self._cache.pin(obj, first, last)
-            punched = self._reserve(need)
+            punched = self._reserve(need, Wanted(obj, first, True))
             self._cache.unpin(obj, first, last)
         if self._cache.room < need:
             self._owed += punched
@@ -87,9 +88,7 @@ class Scheduler:
             return runs
         left: list[tuple[int, int]] = []
         for a, b in runs:
-            for p in range(a, b):
-                if p in on_way:
-                    continue
+            for p in (p for p in range(a, b) if p not in on_way):
                 if left and left[-1][1] == p and p > a:
                     left[-1] = (left[-1][0], p + 1)
                 else:
@@ -114,10 +113,10 @@ class Scheduler:
             self.prefetch_bytes_queued += wanted.length
         return queued
 
-    def _reserve(self, need: int) -> list[Punch]:
+    def _reserve(self, need: int, wanted: Wanted) -> list[Punch]:
         if self._cache.room >= need:
             return []
-        return [Punch(o, a, n) for o, a, n in self._cache.make_room(need)]
+        return [Punch(o, a, n) for o, a, n in self._cache.make_room(need, wanted)]
 
     def dispatch(self, now: float) -> tuple[list[Fetch], list[Punch]]:
         """Requests to send now on lanes that have room, and what to punch before them."""
@@ -190,7 +189,7 @@ class Scheduler:
             self._pass(wanted, run[0])
             unit = head(wanted, run[1], min(pages, PAGES_PER_BLOCK))
             need = (unit.last - unit.first) * PAGE_BYTES
-            punched += self._reserve(need)
+            punched += self._reserve(need, Wanted(obj, unit.first, False))
             if obj.dead or self._cache.room < need:
                 # Nobody will read it, or all of the cache is needed: no prefetch now.
                 self._cache.unqueue(obj, wanted.first, wanted.last)

@@ -128,7 +128,7 @@ class Pieces:
                 return body
         if need.avoid or not all(self._local(obj, a, b) for a, b in lacking):
             return None
-        frames = [f for a, b in lacking for f in cache.unverified(obj, a, b)]
+        frames = [f for a, b in lacking for f in obj.unverified_frames(a, b)]
         if frames and not await self._verified(need, obj, frames):
             return None
         unreadable = [(a, b) for a, b in lacking if not cache.readable(obj, a, b)]
@@ -254,7 +254,7 @@ class Pieces:
     ) -> None:
         """A check has ended, whether or not its reader still waits."""
         good = not future.cancelled() and future.exception() is None and future.result()
-        if frame in self._core.cache.unverified(obj, *page_span(frame.offset, frame.length)):
+        if frame in obj.unverified_frames(*page_span(frame.offset, frame.length)):
             self._filler.punch_pages(obj, self._core.verified(obj, frame, good=good))
             if not good:
                 log.warning("corrupt frame object=%s offset=%d", obj.name, frame.offset)

@@ -178,7 +178,7 @@ def test_restored_frames_are_verified_on_first_touch() -> None:
     frames = [StoredFrame(0, 8192, 1), StoredFrame(8192, 4096, 2)]
     obj = cache.restore(5, NAME, Version("v1"), 3 * 4096, frames)
     assert cache.state(obj, 0, 3) is ReadState.HIT and not cache.readable(obj, 0, 3)
-    assert cache.unverified(obj, 1, 2) == [frames[0]]
+    assert obj.unverified_frames(1, 2) == [frames[0]]
     cache.verified(obj, frames[0], good=True)
     assert cache.readable(obj, 0, 2)
     cache.verified(obj, frames[1], good=False)

@@ -99,12 +99,15 @@ def test_draws_with_replacement_are_not_filled() -> None:
     assert lab.amplification <= 1.05
 
 
-def test_blind_fill_stops_when_the_cache_is_full() -> None:
+def test_blind_fill_of_a_full_cache_takes_the_room_of_what_was_read() -> None:
     n = STEPS * RANKS * PER_RANK
     lab = Lab(names(), capacity=n * SEQUENCE // 2)
     job(lab, shuffled(n)[: n // 8])
-    assert lab.core.cache.counters.evicted_bytes == 0
-    assert lab.received <= n * SEQUENCE // 2
+    evicted = lab.core.cache.counters.evicted_bytes
+    assert evicted <= n // 8 * SEQUENCE
+    assert lab.received <= n * SEQUENCE // 2 + evicted
+    assert lab.core.cache.counters.wasted == [], "nothing unread went"
+    assert lab.core.ledger.prefetch_wasted_bytes == 0
 
 
 @pytest.mark.parametrize("every", [4, 16])

@@ -53,7 +53,8 @@ class Lab:
         self.core.path.round_trip(RTT_S)
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._tie = itertools.count()
-        self._waiting: list[tuple[Read, Callable[[], None]]] = []
+        # With the pages that came by while the cache had no room for them.
+        self._waiting: list[tuple[Read, Callable[[], None], set[int]]] = []
         self._predicting = False
 
     def at(self, when: float, action: Callable[[], None]) -> None:
@@ -79,8 +80,11 @@ class Lab:
         if state is ReadState.HIT:
             self.at(self.now + READ_S, then)
             return
-        self._waiting.append((read, then))
-        assert self.core.demand(obj, offset, length) is not None
+        self._waiting.append((read, then, set()))
+        self.core.cache.pin(obj, first, last)
+        if self.core.demand(obj, offset, length) is None:
+            for a, b in obj.not_local(first, last):
+                self.core.passing(obj, a, b)
         self._dispatch()
 
     def _predict(self) -> None:
@@ -111,20 +115,29 @@ class Lab:
     def _frame(self, fetch: Fetch, index: int, offset: int, length: int) -> Callable[[], None]:
         def arrived() -> None:
             self.received += length
-            self.core.arrived(fetch, index, offset, length, length, self.now)
+            r = fetch.ranges[index]
+            if r.stored:
+                self.core.arrived(fetch, index, offset, length, length, self.now)
+            else:
+                self.core.passed(fetch, index, offset, length, length, self.now)
+                for read, _, passed in self._waiting:
+                    if read[0] == r.obj.name:
+                        passed.update(range(*page_span(offset, length)))
             self._wake()
 
         return arrived
 
     def _wake(self) -> None:
-        still: list[tuple[Read, Callable[[], None]]] = []
-        for read, then in self._waiting:
+        still = []
+        for read, then, passed in self._waiting:
             obj = self.core.cache.current(read[0])
             assert obj is not None
-            if self.core.cache.readable(obj, *page_span(read[1], read[2])):
+            pages = range(*page_span(read[1], read[2]))
+            if all(p in passed or self.core.cache.readable(obj, p, p + 1) for p in pages):
                 self.at(self.now + READ_S, then)
+                self.core.cache.unpin(obj, pages.start, pages.stop)
             else:
-                still.append((read, then))
+                still.append((read, then, passed))
         self._waiting = still
 
     def _finished(self, fetch: Fetch) -> None:

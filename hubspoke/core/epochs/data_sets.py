@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hubspoke.core.epochs.items import Folder, ListedItems, folder_of
-from hubspoke.core.epochs.kinds import FILES, KIND_READS, kind_of
+from hubspoke.core.epochs.kinds import FILES, KIND_READS, kind_of, to_the_end
 from hubspoke.core.generators.candidates import Listing
 from hubspoke.core.streams import Access
 
@@ -48,6 +48,11 @@ class DataSets:
     def __init__(self, listing: Listing) -> None:
         self._listing = listing
         self._folders: OrderedDict[Folder, ReadFolder] = OrderedDict()
+
+    def __contains__(self, folder: Folder) -> bool:
+        """Whether the folder is read by items."""
+        known = self._folders.get(folder)
+        return known is not None and known.items is not None
 
     def observe(self, accesses: Iterable[Access]) -> list[ItemReads]:
         """Take accesses in, in order of time; returns what items they read."""
@@ -82,9 +87,9 @@ class DataSets:
                 known.tries += 1
                 known.waiting = []
                 return None
-            items = known.items = ListedItems(
-                known.folder, self._listing, record=None if kind == FILES else kind
-            )
+            record = None if kind == FILES else kind
+            items = known.items = ListedItems(known.folder, self._listing, record=record)
+            items.whole = record is not None or to_the_end(known.waiting)
         items.grow()
         if not items.complete:
             return None

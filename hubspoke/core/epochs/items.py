@@ -55,6 +55,7 @@ class ListedItems:
         self.folder = folder
         self.record = record
         self.complete = False
+        self.whole = True  # an item that is begun is read to its end
         self._listing = listing
         self._keys = bytearray()  # behind the folder's part, one after the other
         self._ends: list[int] = []
@@ -136,6 +137,10 @@ class ListedItems:
         begin = int(self._end[number - 1]) if number else 0
         key = self._keys[begin : int(self._end[number])].decode(errors=_KEY_ERRORS)
         return ObjectName(self.folder[0], self.folder[1] + key)
+
+    def of_object(self, number: int) -> tuple[int, int]:
+        """Items [first, last) of an object by its place in the listing."""
+        return int(self._first[number]), int(self._first[number + 1])
 
     def range(self, item: int) -> tuple[int, int, int]:
         """Object (its place in the listing), offset and length of an item."""

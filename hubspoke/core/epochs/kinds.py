@@ -31,3 +31,9 @@ def kind_of(reads: Sequence[Access]) -> int | None:
     if records >= AGREE * len(reads):
         return length
     return FILES if files >= AGREE * len(reads) else None
+
+
+def to_the_end(reads: Sequence[Access]) -> bool:
+    """Whether objects that were begun were read to their end, and not their heads alone."""
+    heads = sum(a.offset == 0 for a in reads)
+    return sum(a.offset + a.length == a.obj.size for a in reads) >= AGREE * heads

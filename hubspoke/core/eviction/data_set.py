@@ -2,6 +2,10 @@
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hubspoke.core.eviction.by_item import ItemOrder
 
 # A data set is proven when this part of it was read again.
 _AGAIN_SHARE = 8
@@ -18,6 +22,7 @@ class DataSet:
     new_at: int = 0  # the same for what had not been read before
     again: int = 0  # bytes of `clock` that had been read before
     small: bool = True  # few enough bytes for S3-FIFO
+    items: "ItemOrder | None" = None  # goes by items instead of blocks
     objects: OrderedDict[int, None] = field(default_factory=OrderedDict)  # by last read
 
     @property

@@ -136,18 +136,23 @@ class PinnedSet:
 
     def victim(self, evictable: Callable[[int], bool]) -> int | None:
         """The next among those that were read."""
-        for queue, ranked in self._ranked.items():
-            while (key := ranked.pop()) is not None:
-                if self._marks.mark(key) & QUEUE != queue:
-                    continue
-                if queue == PROBATION and self._proven(key):
-                    ranked.left(key)
-                    self._rank(key, PINNED)
-                elif evictable(key):
-                    return key
-                else:
-                    ranked.left(key)
-                    self._marks.set_mark(key, HELD)  # `consumed` when the reader is done
+        key = self.victim_of(PROBATION, evictable)
+        return self.victim_of(PINNED, evictable) if key is None else key
+
+    def victim_of(self, queue: int, evictable: Callable[[int], bool]) -> int | None:
+        """The next of one queue, PROBATION or PINNED."""
+        ranked = self._ranked[queue]
+        while (key := ranked.pop()) is not None:
+            if self._marks.mark(key) & QUEUE != queue:
+                continue
+            if queue == PROBATION and self._proven(key):
+                ranked.left(key)
+                self._rank(key, PINNED)
+            elif evictable(key):
+                return key
+            else:
+                ranked.left(key)
+                self._marks.set_mark(key, HELD)  # `consumed` when the reader is done
         return None
 
     def unread_victim(self, evictable: Callable[[int], bool]) -> int | None:

@@ -13,7 +13,7 @@ from typing import Protocol
 BLOCK_BITS = 32  # key: object number, block index
 
 # Queues of all policies, so that a mark says whose block it is. 0: of none, nothing is resident.
-SMALL, MAIN, WAITING, PROBATION, PINNED, HELD = range(1, 7)
+SMALL, MAIN, WAITING, PROBATION, PINNED, HELD, BY_ITEM = range(1, 8)
 QUEUE, READS = 7, 24  # bits of a mark
 ONE_READ = 8
 

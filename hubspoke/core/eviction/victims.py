@@ -11,12 +11,24 @@ is an object that was skipped while twice its folder was read. What is stale goe
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, islice
 from typing import Protocol
 
 from hubspoke.core.cached_object import CachedObject
+from hubspoke.core.eviction.by_item import ByItem, ItemOrder, ItemPages, Wanted
 from hubspoke.core.eviction.data_set import DataSet
 from hubspoke.core.eviction.pinned_set import PinnedSet
-from hubspoke.core.eviction.policy import BLOCK_BITS, HELD, MAIN, QUEUE, SMALL, Policy
+from hubspoke.core.eviction.policy import (
+    BLOCK_BITS,
+    BY_ITEM,
+    HELD,
+    MAIN,
+    PINNED,
+    PROBATION,
+    QUEUE,
+    SMALL,
+    Policy,
+)
 from hubspoke.core.eviction.s3_fifo import S3Fifo
 from hubspoke.core.ids import PAGE_BYTES, ObjectName, page_span
 from hubspoke.core.page_codes import PAGES_PER_BLOCK
@@ -27,6 +39,7 @@ SMALL_SHARE = 1 / 16  # of the capacity, for all small folders
 # the first time. More, and the folders of a set of many that come late in its second epoch lose
 # their blocks to those that come early.
 YOUNG_SHARE = 1 / 8
+LEFT_AT_ONCE = 64  # blocks, or a million of them would stop the loop
 STALE_TURNS = 2  # an epoch may be late, or another job may read faster
 
 _BLOCK = (1 << BLOCK_BITS) - 1
@@ -59,6 +72,8 @@ class Victims:
         self._small_pages = 0
         self._clock = 0
         self._going: Iterator[int] = iter(())  # blocks of what is stale
+        self._items = ByItem(self)
+        self._left: Iterator[int] = iter(())  # blocks of what no longer goes by items
 
     # -- marks, for the policies --------------------------------------------------------------
 
@@ -110,6 +125,7 @@ class Victims:
             self._folders.pop(folder, None)
             self._active.pop(found, None)
             self._again.discard(found)
+            self._items.sets.pop(found, None)
 
     def _use(self, found: DataSet) -> None:
         if found not in self._active:
@@ -132,6 +148,8 @@ class Victims:
     # -- blocks -------------------------------------------------------------------------------
 
     def _policy(self, obj: CachedObject, mark: int) -> Policy:
+        if obj.data_set.items is not None:
+            return self._items
         if mark:
             return self._s3 if mark & QUEUE in (SMALL, MAIN) else self._pinned
         return self._s3 if obj.data_set.small else self._pinned
@@ -148,6 +166,8 @@ class Victims:
         key = (obj.number << BLOCK_BITS) + block
         if obj.data_set.small:
             self._s3.admitted(key, 0)
+        elif obj.data_set.items is not None:
+            self._items.admitted(key, 0)
         else:
             self._pinned.consumed(key, 0)
 
@@ -222,37 +242,100 @@ class Victims:
             self._pinned.left((obj.number << BLOCK_BITS) + block, queue)
         obj.pages.set_mark(block, 0)
 
+    # -- data sets that go by items -----------------------------------------------------------
+
+    def by_items(self, found: DataSet, order: ItemOrder) -> None:
+        """Of this data set items go, in this order. Its blocks leave their queues as `take` or
+        a search for a victim comes to them."""
+        if found.small:
+            self._grow(found)
+        found.items = order
+        self._items.sets[found] = None
+        self._again.add(found)
+
+    def by_blocks(self, found: DataSet) -> None:
+        """The same no longer."""
+        found.items = None
+        self._items.sets.pop(found, None)
+        self._left = chain(self._left, self._blocks_of(found, list(found.objects)))
+
+    def goes_by_items(self, obj: CachedObject) -> None:
+        """The object's blocks leave their queues."""
+        for block in obj.pages.blocks():
+            if obj.pages.mark(block):
+                self._taken((obj.number << BLOCK_BITS) + block)
+
+    def _taken(self, key: int) -> bool:
+        """Whether the block goes with its items, and so is no victim."""
+        mark = self.mark(key)
+        if self._objects[key >> BLOCK_BITS].data_set.items is None:
+            return False
+        if mark & QUEUE in (SMALL, MAIN):
+            self._s3.left(mark & QUEUE)
+        else:
+            self._pinned.left(key, mark & QUEUE)
+        self.set_mark(key, BY_ITEM)
+        return True
+
     # -- victims ------------------------------------------------------------------------------
 
     def victim(
-        self, evictable: Callable[[int], bool], *, consumed_only: bool = False
-    ) -> tuple[CachedObject, int] | None:
-        """The block to drop next, which is `removed` then; None if none may go.
+        self,
+        evictable: Callable[[int], bool],
+        wanted: Wanted | None = None,
+        *,
+        consumed_only: bool = False,
+    ) -> tuple[CachedObject, int] | ItemPages | None:
+        """The block to drop next, which is `removed` then, or pages of an item; None if none may
+        go.
 
-        consumed_only: spare what is still to be read.
+        wanted: what needs the room. consumed_only: spare what is still to be read.
         """
-        key = self._next(evictable)
-        if key is None and not consumed_only:
+        for left in islice(self._left, LEFT_AT_ONCE):
+            if self.mark(left) & QUEUE == BY_ITEM and not self._taken(left):
+                self._pinned.consumed(left, BY_ITEM)
+        key = self._next(evictable, wanted)
+        if isinstance(key, ItemPages):
+            return key
+        mine = wanted is not None and wanted.obj.data_set.items is not None
+        if key is None and not consumed_only and not mine:
             key = self._pinned.unread_victim(evictable)
+            if key is None:
+                return self._items.item(wanted, last_resort=True)
         return None if key is None else (self._objects[key >> BLOCK_BITS], key & _BLOCK)
 
-    def _next(self, evictable: Callable[[int], bool]) -> int | None:
+    def _next(
+        self, evictable: Callable[[int], bool], wanted: Wanted | None
+    ) -> int | ItemPages | None:
         while True:
             key = self._stale(evictable)
             if key is not None:
                 return key
             crowded = self._small_pages * PAGE_BYTES > SMALL_SHARE * self.capacity
-            if not crowded:
-                key = self._pinned.victim(evictable)
-                if key is not None:
-                    if self._skipped(key):
-                        continue
-                    return key
-            key = self._s3.victim(evictable)
-            if key is None and crowded:
-                key = self._pinned.victim(evictable)
-            if key is None or not self._outgrown(key, crowded):
-                return key
+            found = None if crowded else self._of_data_sets(evictable, wanted)
+            if found is None:
+                found = self._s3.victim(evictable)
+            if found is None and crowded:
+                found = self._of_data_sets(evictable, wanted)
+            if found is None or isinstance(found, ItemPages):
+                return found
+            if self._taken(found) or self._outgrown(found, crowded):
+                continue
+            small = self.mark(found) & QUEUE in (SMALL, MAIN)
+            if small or crowded or not self._skipped(found):
+                return found
+
+    def _of_data_sets(
+        self, evictable: Callable[[int], bool], wanted: Wanted | None
+    ) -> int | ItemPages | None:
+        """What was read once and may be a scan, then items, then the pinned set."""
+        if not self._items.sets:
+            return self._pinned.victim(evictable)
+        key = self._pinned.victim_of(PROBATION, evictable)
+        if key is not None:
+            return key
+        item = self._items.item(wanted, last_resort=False)
+        return self._pinned.victim_of(PINNED, evictable) if item is None else item
 
     def _outgrown(self, key: int, crowded: bool) -> bool:
         """Whether the block of a small folder belongs to a data set from now on."""
@@ -278,6 +361,9 @@ class Victims:
                 return None
             # Forgotten until it is read again; also what holds nothing, to see the next one.
             del self._active[oldest]
+            if oldest.items is not None:
+                oldest.items.dropped()
+                self.by_blocks(oldest)
             self._active_total -= oldest.total
             oldest.again = 0
             self._again.discard(oldest)

@@ -1,0 +1,49 @@
+"""All data sets that are read by items, as the prediction asks for them."""
+
+from collections.abc import Callable, Sequence
+
+from hubspoke.core.cache import Cache
+from hubspoke.core.epochs.data_sets import DataSets
+from hubspoke.core.epochs.item_set import ItemSet
+from hubspoke.core.epochs.items import Folder
+from hubspoke.core.generators.candidates import Candidate, Listing
+from hubspoke.core.streams import Access
+
+
+class Epochs:
+    """`sets` by folder: what is known of each, and whose jobs may be given an order (`adopt`)."""
+
+    def __init__(self, listing: Listing, cache: Cache) -> None:
+        self.sets: dict[Folder, ItemSet] = {}
+        self.data_sets = DataSets(listing)
+        self._cache = cache
+
+    def observe(
+        self, accesses: Sequence[Access], now: float, relearned: Callable[[str], None]
+    ) -> None:
+        """Take accesses in, in order of time. relearned: told why an order was dropped."""
+        for reads in self.data_sets.observe(accesses):
+            items = reads.folder.items
+            if items is None or not items.count or not len(reads.items):
+                continue
+            found = self.sets.get(items.folder)
+            if found is None or found.items is not items:
+                found = self.sets[items.folder] = ItemSet(items, self._cache, now)
+            found.take(reads, now, relearned)
+        for folder in [f for f in self.sets if f not in self.data_sets]:
+            self.sets.pop(folder).end()
+
+    def understood(self, folder: Folder) -> None:
+        """See `DataSets.understood`."""
+        self.data_sets.understood(folder)
+
+    def propose(self, want: int, queued: int, ahead_s: float) -> list[Candidate]:
+        """What the data sets' jobs read within `ahead_s`, and `want` bytes of what they will
+        read some time in this epoch. queued: bytes that are to come and have no room yet."""
+        found: list[Candidate] = []
+        for each in self.sets.values():
+            new = each.propose(want, queued, ahead_s)
+            length = sum(c.length for c in new)
+            want, queued = want - length, queued + length
+            found += new
+        return found

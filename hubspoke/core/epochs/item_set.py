@@ -1,0 +1,224 @@
+"""A data set that is read by items: its jobs, what is here of it, what goes and what comes.
+
+The cache asks it which item goes (`ItemOrder`), the prediction what should come. A data set goes
+by items only while a job on it is believed; before and after, the cache knows its blocks alone.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+import numpy as np
+
+from hubspoke.core.cache import Cache
+from hubspoke.core.cached_object import CachedObject
+from hubspoke.core.epochs.data_sets import ItemReads
+from hubspoke.core.epochs.items import ListedItems
+from hubspoke.core.epochs.job import Job, Numbers
+from hubspoke.core.epochs.jobs import Jobs
+from hubspoke.core.epochs.known import KnownOrder
+from hubspoke.core.epochs.shelf import Shelf
+from hubspoke.core.epochs.survey import Survey
+from hubspoke.core.eviction.by_item import ItemPages, Wanted
+from hubspoke.core.eviction.data_set import DataSet
+from hubspoke.core.generators import blind_fill, known_order
+from hubspoke.core.generators.candidates import Candidate
+from hubspoke.core.ids import BLOCK_BYTES, PAGE_BYTES, ObjectName, ReadState, page_span
+from hubspoke.core.page_codes import IS_ABSENT, IS_COMING
+from hubspoke.core.streams import Access
+
+ITEM_BYTES_MAX = BLOCK_BYTES  # larger ones are read for long: their own streams know more
+# Of the cache, kept free of what is filled blindly: demands must find room.
+SLACK_SHARE = 1 / 64
+LOOKED_AFTER_S = 1.0
+LOOKED_PART = 32  # of an epoch: not more often is it looked for what is missing
+
+Relearned = Callable[[str], None]  # told why an order that was believed is none
+
+
+class ItemSet:
+    """One data set: jobs, shelf, and the cache's `ItemOrder`."""
+
+    def __init__(self, items: ListedItems, cache: Cache, now: float) -> None:
+        self.items = items
+        self.jobs = Jobs(items.count)
+        self.shelf = Shelf(items, self.jobs.all, now)
+        self.data_set: DataSet | None = None  # the cache's, while it goes by items
+        self._cache = cache
+        self._survey: Survey | None = None
+        self._surveyed = False
+        self._reads = self._looked_for = 0
+        self._proposed: deque[tuple[float, Numbers]] = deque()
+
+    @property
+    def small(self) -> bool:
+        """Whether items are read at once, so that one that was begun was read."""
+        return self.items.whole and self.items.bytes_mean <= ITEM_BYTES_MAX
+
+    def take(self, reads: ItemReads, now: float, relearned: Relearned) -> None:
+        """Reads in order of time."""
+        self._reads += len(reads.items)
+        before = [(j, j.follower) for j in self.jobs.all]
+        began = bool(self.jobs.take(reads.items, [a.client for a in reads.accesses], now))
+        for job in self.jobs.all:
+            if job.lost is not None:
+                relearned(f"{'/'.join(self.items.folder)}: reads left the order of {job.lost}")
+                job.lost, began = None, True
+        began |= any(j.follower is not f for j, f in before)
+        if not self.small:
+            return
+        believed = self.shelf.look_at_jobs(now, began=began)
+        self._note(reads)
+        self._order(reads.accesses[-1].obj.data_set, believed=believed, began=began)
+
+    def _note(self, reads: ItemReads) -> None:
+        """What these reads say of what is here."""
+        here = np.fromiter(map(_is_here, reads.accesses), np.bool_, len(reads.items))
+        if here.all():
+            self.shelf.came(reads.items)
+        else:
+            self.shelf.went(reads.items[~here])
+            self.shelf.came(reads.items[here])
+        self.shelf.was_read(reads.items)
+
+    def _order(self, data_set: DataSet, *, believed: bool, began: bool) -> None:
+        """Go by items, or by blocks again."""
+        if self.data_set is not None and self.data_set.items is not self:
+            self.data_set = None
+        if believed and self.data_set is None:
+            self._cache.by_items(data_set, self)
+            self.data_set, self._surveyed = data_set, False
+            self._survey = Survey(self.items, self._cache)
+        elif not believed and self.data_set is not None:
+            self._cache.by_blocks(self.data_set)
+            self.data_set = None
+        elif began and self._survey is None:
+            self._survey = Survey(self.items, self._cache)
+
+    def adopt(self, job: Job, order: KnownOrder, now: float) -> None:
+        """The job reads this in the present epoch."""
+        job.adopt(order)
+        if self.small:
+            self.shelf.look_at_jobs(now, began=True)
+
+    def end(self) -> None:
+        """It is not read by items any more."""
+        if self.data_set is not None and self.data_set.items is self:
+            self._cache.by_blocks(self.data_set)
+        self.data_set = None
+
+    # -- what comes ---------------------------------------------------------------------------
+
+    def propose(self, want: int, queued: int, ahead_s: float) -> list[Candidate]:
+        """Exactly what comes next where that is known, else `want` bytes of what will come.
+        queued: bytes that are to come and have no room yet."""
+        if self.data_set is None:
+            return []
+        if self._survey is not None:
+            self._survey.step(self.shelf)
+            if self._survey.done:
+                self._survey, self._surveyed = None, True
+        self._look_after()
+        found: list[Candidate] = []
+        for job in self.shelf.counted:
+            if job.follower is not None:
+                numbers, times = known_order.ahead(job, self.shelf, ahead_s)
+                found += known_order.candidates(job, self.items, numbers, times, self._known)
+                self._come(numbers)
+        if not self.shelf.exact and self._surveyed:
+            found += self._fill(want, queued)
+        return found
+
+    def _fill(self, want: int, queued: int) -> list[Candidate]:
+        fits = self._items_that_fit(want, queued)
+        numbers = self.shelf.missing(fits)
+        if not len(numbers):
+            # All is here that is needed, or was dropped by somebody else, or never came.
+            if fits and self._looked_for + self.items.count // LOOKED_PART < self._reads:
+                self._survey = Survey(self.items, self._cache)
+                self._looked_for = self._reads
+            return []
+        self._come(numbers)
+        return blind_fill.fill(self.items, numbers, 64, self._known)
+
+    def _come(self, numbers: Numbers) -> None:
+        """They were proposed."""
+        if len(numbers):
+            self.shelf.came(numbers)
+            self._proposed.append((self.shelf.now, numbers))
+
+    def _look_after(self) -> None:
+        """What was proposed some time ago and did not come is not here."""
+        while self._proposed and self._proposed[0][0] < self.shelf.now - LOOKED_AFTER_S:
+            _, numbers = self._proposed.popleft()
+            lost = [i for i in numbers.tolist() if not self._is_coming(i)]
+            self.shelf.went(np.array(lost, np.int32))
+
+    def _is_coming(self, item: int) -> bool:
+        number, offset, length = self.items.range(item)
+        obj = self._cache.current(self.items.object_name(number))
+        if obj is None or offset + length > obj.size:
+            return False
+        return not obj.pages.any(*page_span(offset, length), IS_ABSENT)
+
+    def _known(self, name: ObjectName) -> bool:
+        return self._cache.current(name) is not None
+
+    def _items_that_fit(self, want: int, queued: int) -> int:
+        """How many items of `want` bytes have room: free, or of items that were read."""
+        cache, shelf = self._cache, self.shelf
+        each = self.items.bytes_mean + PAGE_BYTES / 2
+        slack = max(cache.limit * SLACK_SHARE, 16 * each)
+        room = cache.room - queued + (shelf.held - shelf.unread) * self.items.bytes_mean - slack
+        return max(0, int(min(want, room) / each))
+
+    # -- what goes ----------------------------------------------------------------------------
+
+    def victim(self, wanted: Wanted | None, *, last_resort: bool) -> ItemPages | None:
+        """See ItemOrder."""
+        shelf, number, demand = self.shelf, None, False
+        if wanted is not None:
+            number, demand = self._number(wanted), wanted.demand
+        while True:
+            item = shelf.victim(number, demand=demand, last_resort=last_resort)
+            if item is None:
+                return None
+            found = self._pages(item)
+            if found is not None:
+                return found
+
+    def _number(self, wanted: Wanted) -> int | None:
+        at = wanted.page * PAGE_BYTES
+        record = self.items.record
+        if record is not None:
+            at = -(-at // record) * record if at % record + PAGE_BYTES > record else at
+            at = at // record * record
+        length = min(record or wanted.obj.size, wanted.obj.size - at)
+        return self.items.number(wanted.obj.name, at, length)
+
+    def _pages(self, item: int) -> ItemPages | None:
+        """The pages of an item but those it shares with a neighbour that is here or will be."""
+        number, offset, length = self.items.range(item)
+        obj = self._cache.current(self.items.object_name(number))
+        if obj is None or offset + length > obj.size:
+            return None
+        first, last = page_span(offset, length)
+        wanted = self.shelf.wanted
+        if offset % PAGE_BYTES and wanted(item - 1):
+            first += 1
+        if (offset + length) % PAGE_BYTES and offset + length < obj.size and wanted(item + 1):
+            last -= 1
+        if first >= last or not obj.pages.any(first, last, IS_COMING):
+            return None
+        return ItemPages(obj, first, last, lambda: self.shelf.put_back(item))
+
+    def dropped(self) -> None:
+        """See ItemOrder."""
+        self.data_set = None
+        self.shelf.clear()
+
+
+def _is_here(a: Access) -> bool:
+    if a.state is ReadState.HIT:
+        return True
+    obj: CachedObject = a.obj
+    return not obj.dead and obj.pages.all(*page_span(a.offset, a.length), IS_COMING)

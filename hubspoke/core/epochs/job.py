@@ -1,0 +1,177 @@
+"""A job on a data set: clients that together read each item once an epoch.
+
+    reads nothing twice -> believed (k^2 / 2n > 3: k reads of n items drawn with replacement have no
+    repeat with a probability of exp(-k^2 / 2n)) -> reads again -> the next epoch, if nearly all was
+    read or all of the last reads are repeats (an epoch of a part) -> ...
+
+Repeats that are neither a new epoch nor another job's are draws with replacement, and no epoch is
+believed while there are many. A few are the sampler's padding or a worker that was late.
+"""
+
+from array import array
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from hubspoke.core.epochs.follow import Follower
+from hubspoke.core.epochs.known import KnownOrder
+
+EVIDENCE_MIN = 3.0
+REPEATS_PART = 8  # of what draws with replacement would have repeated, at most this part
+NEARLY_ALL = 0.9
+RECENT = 16  # reads that are looked at for an epoch's end
+ENDING_REPEATS = 4  # of those; the padding of a few ranks is fewer
+
+Numbers = npt.NDArray[np.int32]
+
+
+class Job:
+    """`read` and `by` are of the present epoch: whether an item was read, by which client."""
+
+    def __init__(self, number: int, n: int) -> None:
+        """n: items of the data set."""
+        self.number = number
+        self.n = n
+        self.read = np.zeros(n, np.bool_)
+        self.by = np.zeros(n, np.uint16)
+        self.order = array("i")  # items of this epoch in the order of reading
+        self.former: Numbers | None = None  # the same of the last one
+        self.epoch = 0
+        self.repeats = 0
+        self.conflicts: list[tuple[int, int]] = []  # (client, item) that were repeats
+        self.rate = 0.0  # items per second
+        self.last_at = float("-inf")
+        self.follower: Follower | None = None
+        self.lost: str | None = None  # the family of an order that turned out to be another's
+        self._recent: deque[tuple[int, bool]] = deque(maxlen=RECENT)
+        self._counted_at = float("-inf")
+        self._counted = 0
+
+    @property
+    def count(self) -> int:
+        """Items read in this epoch."""
+        return len(self.order)
+
+    @property
+    def evidence(self) -> float:
+        """Repeats to be expected of draws with replacement."""
+        if self.epoch:
+            return max(self.former_count, self.count) ** 2 / (2 * self.n)
+        return self.count**2 / (2 * self.n)
+
+    @property
+    def former_count(self) -> int:
+        return 0 if self.former is None else len(self.former)
+
+    @property
+    def believed(self) -> bool:
+        """Whether what is unread will be read in this epoch."""
+        expected = self.evidence
+        if expected <= EVIDENCE_MIN or self.repeats * REPEATS_PART > expected:
+            return False
+        return not self._walks
+
+    @property
+    def _walks(self) -> bool:
+        """Whether items come in listing order, which other generators know better."""
+        last = np.array(self.order[-2 * RECENT :], np.int64)
+        return len(last) > RECENT and bool((np.abs(np.diff(last)) <= 2).mean() > 0.5)
+
+    def take(self, items: Numbers, clients: Sequence[int], now: float) -> bool:
+        """Reads in order of time. Returns whether an epoch began."""
+        self.last_at = now
+        self._rated(len(items), now)
+        began = self._mark(items, clients)
+        if self.follower is not None and not self.follower.moved(items, self.read):
+            self.lost, self.follower = self.follower.order.family, None
+        return began
+
+    def _mark(self, items: Numbers, clients: Sequence[int]) -> bool:
+        if len(items) == 1:
+            again = bool(self.read[items[0]])
+        else:
+            again = bool(self.read[items].any()) or len(set(items.tolist())) < len(items)
+        if not again:
+            self.read[items] = True
+            self.by[items] = clients
+            self.order.extend(items.tolist())
+            self._recent.extend((i, False) for i in items[-RECENT:].tolist())
+            return False
+        began = False
+        for item, client in zip(items.tolist(), clients, strict=True):
+            began |= self._one(item, client)
+        return began
+
+    def _rated(self, reads: int, now: float) -> None:
+        """Items per second, over half a second at least and mostly the last few."""
+        self._counted += reads
+        since = now - self._counted_at
+        if since < 0.5:
+            return
+        if since < 60.0:
+            rate = self._counted / since
+            self.rate = rate if not self.rate else self.rate + 0.3 * (rate - self.rate)
+        self._counted_at, self._counted = now, 0
+
+    def _one(self, item: int, client: int) -> bool:
+        again = bool(self.read[item])
+        self._recent.append((item, again))
+        if not again:
+            self.read[item] = True
+            self.by[item] = client
+            self.order.append(item)
+            return False
+        if self._ended():
+            self._next_epoch(client)
+            return True
+        self.repeats += 1
+        self.conflicts.append((client, item))
+        return False
+
+    def _ended(self) -> bool:
+        repeats = sum(again for _, again in self._recent)
+        if self.count >= NEARLY_ALL * self.n:
+            return self.count == self.n or repeats >= min(ENDING_REPEATS, self.n // 2)
+        others = self.repeats + 1 - RECENT
+        once = others * REPEATS_PART <= self.evidence
+        return repeats == RECENT and once and self.count >= 2 * RECENT
+
+    def _next_epoch(self, client: int) -> None:
+        began = [item for item, again in self._recent if again]
+        self.former = np.array(self.order, np.int32)
+        self.read[:] = False
+        self.order = array("i", dict.fromkeys(began))
+        self.read[began] = True
+        self.by[began] = client
+        self.epoch += 1
+        self.repeats = 0
+        self.conflicts = []
+        self._recent.clear()
+        if self.follower is not None:
+            self.follower = self.follower.next_epoch()
+
+    def leave(self, items: npt.NDArray[np.intp]) -> None:
+        """Another job read these; what repeated them, too, is told apart by the caller."""
+        self.read[items] = False
+        kept = np.array(self.order, np.int32)
+        self.order = array("i", kept[self.read[kept]].tolist())
+        self.repeats, self.conflicts = 0, []
+
+    def join(self, items: Numbers, clients: npt.NDArray[np.uint16], before: "Job") -> None:
+        """Reads of this epoch that were counted as those of `before`."""
+        self.last_at = max(self.last_at, before.last_at)
+        self.rate = self.rate or before.rate / 2
+        fresh = ~self.read[items]
+        self.repeats += len(items) - int(np.count_nonzero(fresh))
+        self.conflicts += zip(clients[~fresh].tolist(), items[~fresh].tolist(), strict=True)
+        items, clients = items[fresh], clients[fresh]
+        self.read[items] = True
+        self.by[items] = clients
+        self.order.extend(items.tolist())
+
+    def adopt(self, order: KnownOrder) -> None:
+        """This is what the job reads in the present epoch."""
+        self.follower = Follower(order, self.n)
+        self.follower.moved(np.array(self.order, np.int32), self.read)

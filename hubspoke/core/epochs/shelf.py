@@ -1,0 +1,262 @@
+"""What of a data set is here, which item goes next, and which should come.
+
+Every item has a time at which it will be read next (`due`), as far as the jobs on the data set say
+so: exactly where an order is known, else as expected: what a job has not read in this epoch comes
+evenly over the rest of it, what it has read comes in the next one. Several jobs share: the nearest
+use of all counts. From this follows all:
+
+- What goes is the farthest (Belady). Without an order that is what every job has read, and nothing
+  else: what is unread will be read in this epoch, so dropping it would cost its bytes twice.
+- What comes is the nearest that is not here, as long as what goes for it is farther. So an epoch
+  costs the items that were not here when it began (N - C) in whatever order they are fetched.
+
+Times are worked out for all items at once when the list of those that go has been used up, which
+is a thirty-second of what is here.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from hubspoke.core.epochs.follow import NOWHERE
+from hubspoke.core.epochs.items import ListedItems
+from hubspoke.core.epochs.job import Job
+
+LIST_PART = 32  # of what is here
+LIST_MIN = 64
+SCAN_ITEMS = 65_536  # looked at at once, for what is missing
+IDLE_S = 300.0  # a job that read nothing for so long is over, or stands still: others go first
+
+Numbers = npt.NDArray[np.int32]
+Times = npt.NDArray[np.float32]
+
+
+class Shelf:
+    """Of one data set. Times are seconds from the shelf's own start, so that float32 is enough."""
+
+    def __init__(self, items: ListedItems, jobs: Sequence[Job], now: float) -> None:
+        """jobs: those on the data set, now and later."""
+        self.items = items
+        self.here = np.zeros(items.count, np.bool_)  # or on its way
+        self.needed = np.zeros(items.count, np.bool_)  # by a job in its present epoch
+        self.unread = 0  # that are here and needed
+        self._jobs = jobs
+        self._began = now
+        self.held = 0  # that are here
+        self.now = now
+        self._exact = False
+        self.counted: list[Job] = []  # whose next reads are believed
+        self._done: deque[int] = deque()  # read by all since the list was made
+        self._in_use: list[int] = []
+        self._list = np.zeros(0, np.int32)  # that go next, the last one first
+        self._list_due = np.zeros(0, np.float32)
+        self._at = 0  # entries of the list that are left
+        self._fill_at = 0
+
+    # -- what is known ------------------------------------------------------------------------
+
+    def look_at_jobs(self, now: float, *, began: bool) -> bool:
+        """Which jobs' next reads are believed. began: an epoch did, or an order became known.
+        Returns whether there are any."""
+        self.now = now
+        counted = [j for j in self._jobs if j.believed and now - j.last_at < IDLE_S]
+        if began or counted != self.counted:
+            self.counted = counted
+            self._recount()
+        return bool(counted)
+
+    def _recount(self) -> None:
+        self.needed[:] = False
+        for job in self.counted:
+            self.needed |= self._unread(job)
+        self.unread = int(np.count_nonzero(self.needed & self.here))
+        self._exact = bool(self.counted) and all(j.follower is not None for j in self.counted)
+        self._at = 0
+        self._done.clear()
+
+    @staticmethod
+    def _unread(job: Job) -> npt.NDArray[np.bool_]:
+        f = job.follower
+        if f is None:
+            return ~job.read
+        # What was passed by without a read will not come any more.
+        return np.asarray(~job.read & (f.place >= f.base) & (f.place != NOWHERE))
+
+    def was_read(self, items: Numbers) -> None:
+        """Jobs read these; they know."""
+        if self._in_use:
+            self._done.extend(self._in_use)
+            self._in_use.clear()
+        before = self.needed[items]
+        if not before.any():
+            return
+        needed = np.zeros(len(items), np.bool_)
+        for job in self.counted:
+            needed |= ~job.read[items]
+        self.needed[items] = needed
+        done = np.unique(items[before & ~needed])
+        done = done[self.here[done]]
+        self.unread -= len(done)
+        if self._exact:
+            self._done.clear()
+        else:
+            self._done.extend(done.tolist())
+
+    def came(self, items: Numbers) -> None:
+        """They are here, or on their way."""
+        items = np.unique(items)
+        fresh = items[~self.here[items]]
+        self.here[fresh] = True
+        self.held += len(fresh)
+        self.unread += int(np.count_nonzero(self.needed[fresh]))
+
+    def went(self, items: Numbers) -> None:
+        """They are not here any more, or not as a whole."""
+        items = np.unique(items)
+        gone = items[self.here[items]]
+        self.here[gone] = False
+        self.held -= len(gone)
+        self.unread -= int(np.count_nonzero(self.needed[gone]))
+
+    def wanted(self, item: int) -> bool:
+        """Whether it is here, or will be read in this epoch."""
+        return bool(self.here[item] or self.needed[item])
+
+    # -- when each is read next ---------------------------------------------------------------
+
+    def due(self, items: Numbers, *, after: bool = False) -> Times:
+        """When each of the items is read next; after: their next read, which comes now, aside."""
+        at = np.float32(self.now - self._began)
+        times = [self._due(job, items, at) for job in self.counted]
+        if not times:
+            return np.full(len(items), at, np.float32)
+        if after:
+            nearest = min(range(len(times)), key=lambda i: float(times[i][0]))
+            times[nearest] = self._due(self.counted[nearest], items, at, after=True)
+        if self._exact or len(times) == 1:
+            return np.asarray(np.minimum.reduce(times))
+        # Uncertain times: two that come evenly within a and b come first after ab / (a + b).
+        sooner = np.zeros(len(items), np.float32)
+        for t in times:
+            sooner += np.float32(1.0) / np.maximum(t - at, np.float32(1e-3))
+        return np.asarray(at + np.float32(1.0) / sooner)
+
+    @staticmethod
+    def _due(job: Job, items: Numbers, at: np.float32, *, after: bool = False) -> Times:
+        each = np.float32(1.0 / max(job.rate, 1e-3))
+        read = job.read[items] | after
+        f = job.follower
+        if f is None:
+            left = max(1, job.n - job.count)
+            soon, later = at + each * left / 2, at + each * (left + job.n / 2)
+            return np.where(read, np.float32(later), np.float32(soon))
+        place = f.place[items]
+        left = len(f.order.items) - f.front
+        following = f.following()
+        if following is None:
+            later_each: Times = np.full(len(items), left + job.n, np.float32)
+        else:
+            later_each = left + following.place[items].astype(np.float32)
+        passed = read | (place < f.base) | (place == NOWHERE)
+        soon_each = (place - f.front).astype(np.float32)
+        return at + each * np.where(passed, later_each, soon_each)
+
+    # -- what goes ----------------------------------------------------------------------------
+
+    @property
+    def exact(self) -> bool:
+        """Whether every job's order is known."""
+        return self._exact
+
+    def victim(self, wanted: int | None, *, demand: bool, last_resort: bool) -> int | None:
+        """The item to drop next; None if none may go. It counts as gone.
+
+        wanted: the item that needs the room, if it is of this data set: nothing nearer goes for
+        it. demand: a reader waits for it. last_resort: for another data set, even what is still
+        to be read in this epoch.
+        """
+        while self._done and not self._exact:
+            item = self._done.popleft()
+            if self.here[item] and not self.needed[item]:
+                return self._goes(item)
+        if self._exact:
+            return self._farthest(wanted, demand=demand, last_resort=last_resort)
+        if self.held > self.unread + len(self._in_use) or last_resort:
+            return self._farthest(wanted, demand=demand, last_resort=last_resort)
+        return None
+
+    def _goes(self, item: int) -> int:
+        self.went(np.array([item], np.int32))
+        return item
+
+    def clear(self) -> None:
+        """Nothing is here any more."""
+        self.here[:] = False
+        self.held = self.unread = self._at = 0
+        self._done.clear()
+
+    def put_back(self, item: int) -> None:
+        """The victim is in use: it stays, and comes up again after the next reads."""
+        self.came(np.array([item], np.int32))
+        self._in_use.append(item)
+
+    def _farthest(self, wanted: int | None, *, demand: bool, last_resort: bool) -> int | None:
+        if not self._at:
+            self._look()
+        while self._at:
+            item = int(self._list[self._at - 1])
+            if self.here[item]:
+                exact = self._exact and wanted is not None
+                if self.needed[item] and not (last_resort or exact):
+                    return None
+                due = self._list_due[self._at - 1]
+                if exact and wanted is not None and due <= self._wanted_at(wanted, demand=demand):
+                    return None
+                self._at -= 1
+                return self._goes(item)
+            self._at -= 1
+        return None
+
+    def _wanted_at(self, item: int, *, demand: bool) -> float:
+        """When an item that is asked for will be of use: a demand is served in any case, so what
+        counts is the use after it."""
+        return float(self.due(np.array([item], np.int32), after=demand)[0])
+
+    def _look(self) -> None:
+        """List what goes next: the farthest of what is here, those unread last of all."""
+        here = np.flatnonzero(self.here).astype(np.int32)
+        if not len(here):
+            return
+        due = self.due(here)
+        if not self._exact:
+            due = np.where(self.needed[here], due - np.float32(1e9), due)
+        most = max(LIST_MIN, len(here) // LIST_PART)
+        if len(here) > most:
+            top = np.argpartition(due, len(due) - most)[-most:]
+            here, due = here[top], due[top]
+        order = np.argsort(due, kind="stable")
+        self._list, self._list_due, self._at = here[order], due[order], len(order)
+
+    # -- what comes ---------------------------------------------------------------------------
+
+    def missing(self, most: int) -> Numbers:
+        """At most so many items, in listing order and round and round, that are needed and not
+        here."""
+        if most <= 0 or self.unread == int(np.count_nonzero(self.needed)):
+            return np.zeros(0, np.int32)
+        found: list[Numbers] = []
+        n, left = self.items.count, most
+        for _ in range(n // SCAN_ITEMS + 2):
+            end = min(n, self._fill_at + SCAN_ITEMS)
+            part = self.needed[self._fill_at : end] & ~self.here[self._fill_at : end]
+            at = np.flatnonzero(part)[:left]
+            if len(at):
+                found.append((at + self._fill_at).astype(np.int32))
+                left -= len(at)
+            if not left:
+                self._fill_at = int(found[-1][-1]) + 1
+                break
+            self._fill_at = end if end < n else 0
+        return np.concatenate(found) if found else np.zeros(0, np.int32)

@@ -1,0 +1,183 @@
+"""Jobs: what is believed of them, when their epochs begin, and which clients belong together."""
+
+import numpy as np
+import numpy.typing as npt
+
+from hubspoke.core.epochs.job import Job
+from hubspoke.core.epochs.jobs import Jobs
+from hubspoke.core.epochs.known import KnownOrder
+
+N = 10_000
+WORKERS = 8
+
+
+def shuffled(seed: int, n: int = N) -> npt.NDArray[np.int32]:
+    return np.random.default_rng(seed).permutation(n).astype(np.int32)
+
+
+def take(job: Job, items: npt.NDArray[np.int32], batch: int = 50) -> int:
+    """Reads them; returns how many epochs began."""
+    began = 0
+    for at in range(0, len(items), batch):
+        part = items[at : at + batch]
+        began += job.take(part, [i % WORKERS for i in range(len(part))], at / 1_000)
+    return began
+
+
+def known(items: npt.NDArray[np.int32], *following: npt.NDArray[np.int32]) -> KnownOrder:
+    after = following[1:]
+    return KnownOrder(
+        items, 16, "planted", "", lambda: known(following[0], *after) if following else None
+    )
+
+
+def test_an_epoch_is_believed_once_replacement_is_excluded() -> None:
+    job, order = Job(1, N), shuffled(0)
+    take(job, order[:200])
+    assert not job.believed
+    take(job, order[200:400])
+    assert job.believed
+
+
+def test_draws_with_replacement_are_never_believed() -> None:
+    rng = np.random.default_rng(1)
+    for seed in range(5):
+        job, believed = Job(seed, N), 0
+        for _ in range(400):
+            take(job, rng.integers(N, size=50).astype(np.int32))
+            believed += job.believed
+        assert believed <= 8, seed
+
+
+def test_an_epoch_ends_when_all_was_read() -> None:
+    job = Job(1, N)
+    assert take(job, np.concatenate([shuffled(0), shuffled(1)])) == 1
+    assert job.epoch == 1 and job.count == N and job.repeats == 0
+    assert job.former is not None and sorted(job.former.tolist()) == list(range(N))
+    assert take(job, shuffled(2)[:10]) == 1, "any repeat is the next one"
+    assert job.count == 10 and job.believed
+
+
+def test_padding_is_no_epoch() -> None:
+    job, order = Job(1, N), shuffled(0)
+    take(job, np.concatenate([order[:-1], order[:2]]))
+    assert job.epoch == 0
+    take(job, shuffled(1)[:100])
+    assert job.epoch == 1
+
+
+def test_an_epoch_of_a_part_ends_when_only_repeats_come() -> None:
+    job, part = Job(1, N), shuffled(0)[: N // 4]
+    assert take(job, np.concatenate([part, part[::-1], part])) == 2
+    assert job.former is not None and len(job.former) == N // 4
+    assert job.believed
+
+
+def test_items_in_listing_order_are_left_to_other_generators() -> None:
+    job = Job(1, N)
+    take(job, np.arange(1_000, dtype=np.int32))
+    assert not job.believed
+
+
+# -- an order that is known -------------------------------------------------------------------
+
+
+def test_an_order_is_followed_into_the_next_epoch() -> None:
+    job, first, second = Job(1, N), shuffled(0), shuffled(1)
+    take(job, first[:500])
+    job.adopt(known(first, second))
+    assert job.follower is not None and job.follower.front == 500
+    swapped = first[500:].reshape(-1, 10)[:, ::-1].ravel()
+    take(job, swapped)
+    assert job.lost is None and job.follower.front == N
+    take(job, second[:300])
+    assert job.follower is not None and job.follower.order.items is second
+    assert job.follower.front == 300
+
+
+def test_an_order_is_dropped_when_reads_leave_it() -> None:
+    job, first = Job(1, N), shuffled(0)
+    take(job, first[:500])
+    job.adopt(known(first))
+    take(job, first[500:1_000])
+    assert job.follower is not None
+    others = np.setdiff1d(shuffled(7), first[:1_000], assume_unique=True).astype(np.int32)
+    take(job, np.random.default_rng(0).permutation(others)[:50], batch=5)
+    assert job.follower is None and job.lost == "planted"
+
+
+def test_missing_reads_and_duplicates_do_not_stop_an_order() -> None:
+    job, first = Job(1, N), shuffled(0)
+    take(job, first[:500])
+    job.adopt(known(first))
+    for at in range(500, 5_000, 50):
+        take(job, np.concatenate([first[at : at + 45], first[at : at + 2]]))
+    assert job.follower is not None
+    assert job.follower.base >= 4_900
+
+
+def test_an_order_joined_in_its_middle() -> None:
+    job, first = Job(1, N), shuffled(0)
+    take(job, first[5_000:5_400])
+    job.adopt(known(first))
+    assert job.follower is not None
+    assert job.follower.front == 5_400 and job.follower.base >= 5_000
+
+
+# -- several jobs -----------------------------------------------------------------------------
+
+
+def run(jobs: Jobs, orders: list[npt.NDArray[np.int32]], until: int, batch: int = 5) -> None:
+    """Job i reads orders[i], with clients of its own, in turns."""
+    for at in range(0, until, batch):
+        for i, order in enumerate(orders):
+            part = order[at : at + batch]
+            clients = [f"{i}/{at // batch % WORKERS}" for _ in part]
+            jobs.take(part, clients, at / 1_000)
+
+
+def test_one_job_stays_one() -> None:
+    jobs = Jobs(N)
+    run(jobs, [np.concatenate([shuffled(0), shuffled(1)])], 2 * N)
+    assert len(jobs.all) == 1 and jobs.all[0].epoch == 1
+
+
+def test_two_jobs_are_told_apart() -> None:
+    jobs, orders = Jobs(N), [shuffled(0), shuffled(1)]
+    run(jobs, orders, 1_500)
+    assert len(jobs.all) == 2
+    assert all(job.believed for job in jobs.all)
+    read = [set(job.order) for job in jobs.all]
+    assert sorted(map(len, read)) == [1_500, 1_500]
+    assert {frozenset(r) for r in read} == {frozenset(o[:1_500].tolist()) for o in orders}
+
+
+def test_three_jobs_are_told_apart() -> None:
+    jobs = Jobs(N)
+    run(jobs, [shuffled(i) for i in range(3)], 2_500)
+    assert len(jobs.all) == 3
+    assert all(job.believed for job in jobs.all)
+
+
+def test_two_jobs_of_one_client_each_are_told_apart() -> None:
+    jobs = Jobs(N)
+    for at in range(0, 1_500, 5):
+        for i in range(2):
+            jobs.take(shuffled(i)[at : at + 5], [str(i)] * 5, at / 1_000)
+    assert len(jobs.all) == 2
+
+
+def test_draws_with_replacement_are_not_explained_by_many_jobs() -> None:
+    for seed in range(5):
+        jobs = Jobs(N)
+        rng = np.random.default_rng(seed)
+        run(jobs, [rng.integers(N, size=5_000).astype(np.int32)], 5_000)
+        assert len(jobs.all) == 1, seed
+        assert not jobs.all[0].believed
+
+
+def test_connections_may_change() -> None:
+    jobs, order = Jobs(N), np.concatenate([shuffled(0), shuffled(1)])
+    for at in range(0, 2 * N, 5):
+        jobs.take(order[at : at + 5], [f"connection {at}"] * 5, at / 1_000)
+    assert len(jobs.all) == 1 and jobs.all[0].epoch == 1 and jobs.all[0].believed
