@@ -13,7 +13,7 @@ from hubspoke.core.cache import Cache
 from hubspoke.core.cached_object import CachedObject
 from hubspoke.core.epochs.epochs import Epochs
 from hubspoke.core.epochs.items import folder_of
-from hubspoke.core.generators import blind_fill, heads, next_object, sequential, strided
+from hubspoke.core.generators import blind_fill, heads, layout, next_object, sequential, strided
 from hubspoke.core.generators.candidates import Candidate, Listing
 from hubspoke.core.ids import PAGE_BYTES, ObjectEntry, ObjectName, page_span
 from hubspoke.core.ledger import Ledger
@@ -61,6 +61,7 @@ class Prediction:
         self._fills = fills
         self._walks = next_object.Walks()
         self.epochs = Epochs(listing, cache)
+        self.layouts = layout.Layouts(cache, listing, config.depth)
         self._heads = heads.Heads(listing)
         self._ending: deque[Stream] = deque(maxlen=16)  # streams that flowed over their object
 
@@ -89,7 +90,9 @@ class Prediction:
         self._observe_items(moved, accesses, now)
         self.scoring.moved(list(moved), now)
         for s in sorted(moved, key=lambda s: s.stream_id):
-            candidates += self._propose(s, now, hide_s)
+            found = self.layouts.propose(s, moved[s], now, hide_s)
+            candidates += self._propose(s, now, hide_s) if found is None else found
+        candidates += self.layouts.take(now)
         candidates += self._items(now, hide_s)
         candidates += self._bring_heads(moved, now)
         return self._queue(candidates, now)
@@ -98,7 +101,8 @@ class Prediction:
         self, moved: Iterable[Stream], accesses: Sequence[Access], now: float
     ) -> None:
         for s in moved:
-            if s.pattern in (Pattern.SEQUENTIAL, Pattern.STRIDED) and s.accesses > YOUNG_ACCESSES:
+            known = s.pattern in (Pattern.SEQUENTIAL, Pattern.STRIDED)
+            if s.layout or (known and s.accesses > YOUNG_ACCESSES):
                 self.epochs.understood(folder_of(s.obj.name))
         self.epochs.observe(accesses, now, lambda cause: self._ledger().relearned(now, cause))
 

@@ -126,6 +126,7 @@ class Stream:
     chained: int = 0  # how many objects in a row this stream has followed
     planned: int = 0  # end of what was proposed so far
     hide_bytes: int = 0  # what hides latency now: the plan's own bound
+    layout: str = ""  # what is read of a file whose structure is known
 
     @property
     def spread(self) -> int:
@@ -238,6 +239,7 @@ class Stream:
             "id": self.stream_id,
             "object": str(self.obj.name),
             "pattern": self.pattern.value,
+            "layout": self.layout or None,
             "position": self.hi,
             "size": self.obj.size,
             "clients": len(self.clients),

@@ -47,6 +47,7 @@ from hubspoke.spoke.facts import FactsCollector
 from hubspoke.spoke.filler import Filler
 from hubspoke.spoke.follower import Follower
 from hubspoke.spoke.late_folder import take_in
+from hubspoke.spoke.looks import Looks
 from hubspoke.spoke.reads import SpokeReads
 from hubspoke.spoke.recording import Recorders
 from hubspoke.spoke.remembered import Remembered
@@ -132,6 +133,7 @@ class SpokeService:
         self._tasks: set[asyncio.Task[None]] = set()
         self._predict_at: asyncio.TimerHandle | None = None
         self._predicted = float("-inf")
+        self._looks = Looks(self.core, self.filler, clock, self._predict_soon)
         self._facts = FactsCollector(self)
         self._reads = SpokeReads(
             self.core,
@@ -182,6 +184,7 @@ class SpokeService:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._looks.close()
         await self._remembered.close()
         await self.upkeep.close()
         await self.filler.close()
@@ -320,6 +323,7 @@ class SpokeService:
         if rtt is not None:
             self.core.path.round_trip(rtt)
         self.filler.drop(self.core.predict(self._predicted))
+        self._looks.look()
         self.filler.dispatch_unheld()
 
     # -- what is told about it ----------------------------------------------------------------

@@ -14,6 +14,8 @@ from typing import Any
 from hubspoke.core.cached_object import CachedObject
 from hubspoke.core.fetches import Fetch
 from hubspoke.core.ids import FRAME_BYTES_MAX, PAGE_BYTES, ReadState, page_span
+from hubspoke.core.layouts.book import Due
+from hubspoke.core.layouts.probe import Look, Seen
 from hubspoke.core.ranking import Score
 from hubspoke.core.spoke import SpokeCore
 from hubspoke.core.spoke_config import SpokeConfig
@@ -24,10 +26,13 @@ from hubspoke.sim.prediction.path import Path
 from hubspoke.sim.prediction.recorder import Outcome, Recorder
 from hubspoke.spoke.tuning import SpokeTuning
 
+# Of an index: 13 us a column chunk of 100 bytes (core/layouts/parquet).
+PARSE_S_PER_BYTE = 1.3e-7
 HANDED_S = 50e-6  # from a frame's arrival to the reader's next step
 DETECTED_S = 2.0  # DESIGN, partition: lease loss on the data path
 
 Then = Callable[..., None]
+LayoutOf = Callable[[str, Look], Seen | None]  # of "bucket/key"
 
 
 class _Need:
@@ -55,12 +60,15 @@ class SimSpoke:
         *,
         tuning: SpokeTuning,
         score: Score,
+        layouts: LayoutOf | None = None,
     ) -> None:
+        """layouts: what is seen where the core looks; None: nothing."""
         config = SpokeConfig(
             tuning.capacity, tuning.prefetch, pacing=tuning.pacing, depth=tuning.depth
         )
         self.core = SpokeCore(config, score, objects, engine.now, 0)
         self.core.path.round_trip(path.config.rtt_s)
+        self._layouts: LayoutOf = layouts or (lambda name, look: None)
         self.stale_reads = 0
         self._engine, self._objects = engine, objects
         self._path, self._disk, self._recorder = path, disk, recorder
@@ -173,7 +181,17 @@ class SimSpoke:
         self._predicting = False
         self._predicted = self._engine.now
         self.core.predict(self._predicted)
+        for due in self.core.prediction.layouts.book.due():
+            length = due.look.span.length
+            at = self._disk.read(length, self._engine.now) + length * PARSE_S_PER_BYTE
+            self._engine.at(at, self._look, due)
         self._dispatch()
+
+    def _look(self, due: Due) -> None:
+        """Bytes do not exist: the workload says what they would say."""
+        name = str(due.obj.name)
+        self.core.prediction.layouts.book.saw(due, self._layouts(name, due.look))
+        self._predict_soon(self._engine.now)
 
     def _dispatch(self) -> None:
         if not self._reachable or self.core.scheduler.idle:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from hubspoke.core.layouts.probe import Look, Seen
 from hubspoke.sim.prediction.disk import DiskConfig
 from hubspoke.sim.prediction.job import JobSpec
 from hubspoke.sim.prediction.path import PathConfig
@@ -23,6 +24,7 @@ class Workload:
     names: "bucket/key" of each object; sizes: bytes. capacity: of the cache, bytes. first_misses:
     of an oracle that learns the job at its first read, one for each worker (the ceiling).
     happenings: told the world before the jobs start. recorded: what it reads instead of by jobs.
+    layouts: what an object's bytes would say where they are looked at.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Workload:
     disk: DiskConfig = field(default_factory=DiskConfig)
     happenings: "Callable[[World], None] | None" = None
     recorded: Trace | None = None
+    layouts: Callable[[str, Look], Seen | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

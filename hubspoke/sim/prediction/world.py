@@ -56,6 +56,7 @@ class World:
             self.recorder,
             tuning=SpokeTuning(self.workload.capacity, "simulated", prefetch),
             score=score,
+            layouts=self.workload.layouts,
         )
 
     def _peer(self, policy: str) -> PeerSpoke:

@@ -15,6 +15,7 @@ from hubspoke.sim.prediction.run import Options, run_all, run_one
     ("name", "part", "of_ceiling", "of_minimum", "waste"),
     [
         ("W2", 256, 0.99, 1.08, 0.03),
+        ("W3", 64, 0.99, 1.005, 0.001),
         ("W9", 256, 0.93, 1.01, 0.01),
         ("W10", 1_000, 0.99, 1.12, 0.05),
     ],

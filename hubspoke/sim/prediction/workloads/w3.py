@@ -5,8 +5,12 @@ chunk); then every fifth column's chunk of each row group is read. Files in the 
 RandomState(123).shuffle, dealt to the workers in turn. A batch is 32 row groups of one file.
 """
 
+from functools import cache
+
 import numpy as np
 
+from hubspoke.core.layouts.layout import Layout, Span
+from hubspoke.core.layouts.probe import Look, Seen
 from hubspoke.sim.prediction.job import JobSpec, Read
 from hubspoke.sim.prediction.workload import MIB, Size, Workload, pieces
 
@@ -52,6 +56,29 @@ def build(size: Size) -> Workload:
         capacity=CAPACITY // size.part,
         jobs=[job],
         first_misses=job.clients,
+        layouts=_see,
         path=size.path(),
         disk=size.disk(),
     )
+
+
+def _see(name: str, look: Look) -> Seen | None:
+    """What the end of any of these files says: where its footer is, then the footer."""
+    footer = Span(FILE_BYTES - FOOTER, FOOTER - 8)
+    if look.format is None:
+        return look.then(footer, "parquet") if look.span.offset else None
+    return _layout(footer)
+
+
+@cache
+def _layout(footer: Span) -> Layout:
+    """All columns' chunks; between two that are read the others share what is left."""
+    chunks = COLUMNS // READ_COLUMNS
+    other = (_STRIDE - CHUNK) // (chunks - 1)
+    within = [0, *(CHUNK + i * other for i in range(chunks - 1))]
+    starts = HEAD + np.arange(GROUPS)[:, None, None] * GROUP_BYTES
+    starts = starts + np.arange(READ_COLUMNS)[:, None] * _STRIDE + np.array(within)
+    lengths = np.broadcast_to(np.array([CHUNK] + [other] * (chunks - 1)), starts.shape)
+    names = tuple(f"column {i}" for i in range(COLUMNS))
+    shape = GROUPS, COLUMNS
+    return Layout("parquet", names, starts.reshape(shape), lengths.reshape(shape), footer)

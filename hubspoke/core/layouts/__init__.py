@@ -1,0 +1,1 @@
+"""What a file says about its own structure: pure parsers of indexes, one format each."""
