@@ -130,6 +130,11 @@ class Prediction:
         return found
 
     @property
+    def busy(self) -> bool:
+        """Whether prefetches are on their way or wait for the path."""
+        return self._outstanding > 0
+
+    @property
     def _outstanding(self) -> int:
         """Prefetch bytes that are asked for or about to be."""
         return self._scheduler.prefetch_bytes_in_flight + self._scheduler.prefetch_bytes_queued

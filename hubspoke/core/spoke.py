@@ -10,6 +10,7 @@ from collections.abc import Callable
 from hubspoke.core.accesses import Accesses
 from hubspoke.core.cache import Cache
 from hubspoke.core.cached_object import CachedObject, Runs
+from hubspoke.core.causes import cause_of
 from hubspoke.core.fetches import Fetch, FetchedRange, Punch
 from hubspoke.core.frames import StoredFrame
 from hubspoke.core.generators.candidates import Listing
@@ -23,13 +24,9 @@ from hubspoke.core.ids import (
 from hubspoke.core.ledger import Ledger
 from hubspoke.core.pacing import PathModel
 from hubspoke.core.page_codes import (
-    IS_ASKED,
     IS_FLYING,
     IS_LOCAL,
-    IS_NOT_LOCAL,
-    IS_QUEUED,
     IS_UNASKED,
-    PAGES_PER_BLOCK,
 )
 from hubspoke.core.prediction import Prediction
 from hubspoke.core.ranking import Score
@@ -101,20 +98,8 @@ class SpokeCore:
         state = self.cache.state(obj, first, last)
         if state is ReadState.HIT:
             return state, None
-        return state, self._cause(obj, state, first, last)
-
-    def _cause(self, obj: CachedObject, state: ReadState, first: int, last: int) -> str:
-        if state is ReadState.LATE:
-            return "late_bandwidth"
-        if obj.pages.any(first, last, IS_QUEUED):
-            return "late_deadline"
-        # A long read is judged by its first block: that is quick, and what its reader waits for.
-        near = obj.runs(first, min(last, first + PAGES_PER_BLOCK), IS_NOT_LOCAL)
-        if any(obj.pages.any(a, b, IS_ASKED) for a, b in near):
-            return "evicted"
-        if obj.number in self._replaced:
-            return "invalidated"
-        return "not_predicted" if self.prediction.knows(obj.number) else "cold_start"
+        replaced = obj.number in self._replaced
+        return state, cause_of(obj, state, first, last, self.prediction, replaced=replaced)
 
     def missing(self, obj: CachedObject, offset: int, length: int) -> int:
         """Bytes of the pages under a range that are not local."""

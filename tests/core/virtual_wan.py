@@ -44,6 +44,7 @@ class Lab:
     capacity: int = 4 << 30
     now: float = 0.0
     states: list[ReadState] = field(default_factory=list)
+    causes: list[str | None] = field(default_factory=list)
     received: int = 0
     unique: set[tuple[str, int]] = field(default_factory=set)
 
@@ -69,8 +70,9 @@ class Lab:
         """`then` is called when the bytes are there."""
         name, offset, length = read
         obj, _ = self.core.open(name, self.names.entries[name])
-        state, _ = self.core.arrive(obj, offset, length)
+        state, cause = self.core.arrive(obj, offset, length)
         self.states.append(state)
+        self.causes.append(cause)
         first, last = page_span(offset, length)
         self.unique.update((name.key, p) for p in range(first, last))
         self.core.access(obj, offset, length, client, state, self.now)

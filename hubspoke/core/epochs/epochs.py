@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 from hubspoke.core.cache import Cache
 from hubspoke.core.epochs.data_sets import DataSets
 from hubspoke.core.epochs.item_set import ItemSet
-from hubspoke.core.epochs.items import Folder
+from hubspoke.core.epochs.items import Folder, folder_of
 from hubspoke.core.generators.candidates import Candidate, Listing
+from hubspoke.core.ids import ObjectName
 from hubspoke.core.streams import Access
 
 
@@ -32,6 +33,10 @@ class Epochs:
             found.take(reads, now, relearned)
         for folder in [f for f in self.sets if f not in self.data_sets]:
             self.sets.pop(folder).end()
+
+    def known(self, name: ObjectName) -> ItemSet | None:
+        """The data set the object belongs to, if it is read by items."""
+        return self.sets.get(folder_of(name))
 
     def understood(self, folder: Folder) -> None:
         """See `DataSets.understood`."""

@@ -54,6 +54,11 @@ class ItemSet:
         """Whether items are read at once, so that one that was begun was read."""
         return self.items.whole and self.items.bytes_mean <= ITEM_BYTES_MAX
 
+    @property
+    def comes(self) -> bool:
+        """Whether all that is unread is fetched, as soon as the path carries it."""
+        return self.data_set is not None
+
     def take(self, reads: ItemReads, now: float, relearned: Relearned) -> None:
         """Reads in order of time."""
         self._reads += len(reads.items)
