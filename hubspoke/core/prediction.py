@@ -5,7 +5,6 @@ generator is one file under `generators/`; this module only asks them in turn, h
 candidates scored, and queues what of it is absent and chosen.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
@@ -13,8 +12,9 @@ from hubspoke.core.cache import Cache
 from hubspoke.core.cached_object import CachedObject
 from hubspoke.core.epochs.epochs import Epochs
 from hubspoke.core.epochs.items import folder_of
-from hubspoke.core.generators import blind_fill, heads, layout, next_object, sequential, strided
-from hubspoke.core.generators.candidates import Candidate, Listing
+from hubspoke.core.following import YOUNG_ACCESSES, Following
+from hubspoke.core.generators import blind_fill, heads, layout, next_object
+from hubspoke.core.generators.candidates import Ahead, Candidate, Listing
 from hubspoke.core.ids import PAGE_BYTES, ObjectEntry, ObjectName, page_span
 from hubspoke.core.ledger import Ledger
 from hubspoke.core.pacing import PathModel
@@ -24,9 +24,10 @@ from hubspoke.core.ranking import Score
 from hubspoke.core.scheduler import Scheduler
 from hubspoke.core.scoring import Scoring
 from hubspoke.core.spoke_config import SpokeConfig
-from hubspoke.core.streams import Access, Pattern, Stream, StreamTable
+from hubspoke.core.stream_table import StreamTable
+from hubspoke.core.streams import Access, Pattern, Stream
 
-YOUNG_ACCESSES = 16  # a stream with fewer has had no time to be recognised
+AHEAD_BYTES_MIN = 64 << 10
 
 Open = Callable[[ObjectName, ObjectEntry], tuple[CachedObject, list[CachedObject]]]
 
@@ -63,12 +64,14 @@ class Prediction:
         self.epochs = Epochs(listing, cache)
         self.layouts = layout.Layouts(cache, listing, config.depth)
         self._heads = heads.Heads(listing)
-        self._ending: deque[Stream] = deque(maxlen=16)  # streams that flowed over their object
+        self._following = Following(config.depth, listing, self._heads.shuffled)
 
     def knows(self, number: int) -> bool:
         """Whether a stream of the object has had time to be recognised."""
-        streams = self.streams.by_object.get(number, ())
-        return any(s.accesses >= YOUNG_ACCESSES or s.chained for s in streams)
+        known = self.streams.by_object.get(number)
+        if known is None:
+            return False
+        return known.reads >= YOUNG_ACCESSES or any(s.chained for s in known.streams)
 
     def predict(self, accesses: Sequence[Access], now: float) -> list[CachedObject]:
         """Take the accesses in and queue what will be read next.
@@ -78,56 +81,47 @@ class Prediction:
         hide_s = self._config.depth.hide_s(self._path.rtt_s)
         candidates: list[Candidate] = []
 
-        def on_new(stream: Stream) -> None:
-            self._inherit(stream)
+        def born(stream: Stream) -> None:
+            self._following.begun(stream)
             if self._config.prefetch:
                 self._heads.opened(stream)
-                candidates.extend(self._opened(stream, now, hide_s))
 
-        moved = self.streams.observe(accesses, on_new)
+        def opened(a: Access, stream: Stream | None) -> None:
+            if self._config.prefetch and (stream is None or not stream.chained):
+                candidates.extend(self._opened(a.obj, now, hide_s))
+
+        moved = self.streams.observe(accesses, born, opened)
         if not self._config.prefetch:
             return []
-        self._observe_items(moved, accesses, now)
+
+        def relearned(cause: str) -> None:
+            self._ledger().relearned(now, cause)
+
+        self._observe_items(moved, accesses, now, relearned)
         self.scoring.moved(list(moved), now)
+        ahead = self._ahead()
         for s in sorted(moved, key=lambda s: s.stream_id):
             found = self.layouts.propose(s, moved[s], now, hide_s)
-            candidates += self._propose(s, now, hide_s) if found is None else found
+            if found is None:
+                found = self._following.propose(s, now, hide_s, ahead, relearned)
+            candidates += found
         candidates += self.layouts.take(now)
         candidates += self._items(now, hide_s)
         candidates += self._bring_heads(moved, now)
         return self._queue(candidates, now)
 
     def _observe_items(
-        self, moved: Iterable[Stream], accesses: Sequence[Access], now: float
+        self,
+        moved: Iterable[Stream],
+        accesses: Sequence[Access],
+        now: float,
+        relearned: Callable[[str], None],
     ) -> None:
         for s in moved:
             known = s.pattern in (Pattern.SEQUENTIAL, Pattern.STRIDED)
             if s.layout or (known and s.accesses > YOUNG_ACCESSES):
                 self.epochs.understood(folder_of(s.obj.name))
-        self.epochs.observe(accesses, now, lambda cause: self._ledger().relearned(now, cause))
-
-    def _propose(self, s: Stream, now: float, hide_s: float) -> list[Candidate]:
-        depth = self._config.depth
-        # Reads that had to wait although the pattern was known: the path is worse or the
-        # consumer faster than believed, so look further ahead, at most once a round trip.
-        grown = s.pattern in (Pattern.SEQUENTIAL, Pattern.STRIDED) and s.accesses > YOUNG_ACCESSES
-        if s.waits and grown and now - s.boosted_at > hide_s:
-            s.boost, s.boosted_at = min(s.boost * 1.5, depth.boost_max), now
-        waited, s.waits = s.waits > 0, 0
-        before = s.pattern
-        found, beyond = sequential.propose(
-            s, now, hide_s, depth, waited=waited, most=self._ahead_max
-        )
-        if before in (Pattern.SEQUENTIAL, Pattern.STRIDED) and s.pattern is not before:
-            cause = f"{s.obj.name}: reads were {before.value}, are {s.pattern.value}"
-            self._ledger().relearned(now, cause)
-        if beyond and not self._heads.shuffled(s.obj.name):
-            if s not in self._ending:
-                self._ending.append(s)
-            found += next_object.overflow(s, beyond, self._listing, hide_s)
-        if not found and s.hide_bytes == 0:
-            found = strided.propose(s, hide_s)
-        return found
+        self.epochs.observe(accesses, now, relearned)
 
     @property
     def busy(self) -> bool:
@@ -139,11 +133,12 @@ class Prediction:
         """Prefetch bytes that are asked for or about to be."""
         return self._scheduler.prefetch_bytes_in_flight + self._scheduler.prefetch_bytes_queued
 
-    @property
-    def _ahead_max(self) -> int:
+    def _ahead(self) -> Ahead:
         """Bytes one stream may have ahead: more of a small cache, and what is fetched for later
         would push out what is fetched for now."""
-        return int(self._cache.capacity * self._config.plan.share_of_cache / 2)
+        share = self._cache.capacity * self._config.plan.share_of_cache
+        least = min(self._config.depth.floor_bytes, share / max(1, len(self.streams)))
+        return Ahead(max(int(least), AHEAD_BYTES_MIN), int(share / 2))
 
     def _items(self, now: float, hide_s: float) -> list[Candidate]:
         """What comes of data sets, as much as keeps the path busy for two round trips."""
@@ -165,25 +160,12 @@ class Prediction:
         room = self._cache.room - outstanding
         return self._heads.propose(self._line(now) - outstanding, self._cache.capacity, room, now)
 
-    def _opened(self, s: Stream, now: float, hide_s: float) -> list[Candidate]:
-        if s.chained or s.start != 0 or self._heads.shuffled(s.obj.name):
+    def _opened(self, obj: CachedObject, now: float, hide_s: float) -> list[Candidate]:
+        if self._heads.shuffled(obj.name):
             return []
-        size = min(s.obj.size, next_object.WHOLE_BYTES_MAX)
+        size = min(obj.size, next_object.WHOLE_BYTES_MAX)
         floor = self._config.depth.floor_bytes
-        return self._walks.opened(s.obj.name, size, self._listing, now, hide_s, floor)
-
-    def _inherit(self, s: Stream) -> None:
-        """A stream that begins where another one's prefetch flowed over carries it on."""
-        for before in self._ending:
-            following = self._listing.following(before.obj.name, 1)
-            if not following or following[0][0] != s.obj.name:
-                continue
-            if s.start > before.spread + before.hide_bytes:
-                continue
-            s.pattern, s.boost, s.chained = before.pattern, before.boost, before.chained + 1
-            s.rate = before.rate
-            s.start = 0  # the other workers' reads before this one are still to come
-            return
+        return self._walks.opened(obj.name, size, self._listing, now, hide_s, floor)
 
     def _queue(self, candidates: Sequence[Candidate], now: float) -> list[CachedObject]:
         """Queue what of the candidates is absent and chosen; returns objects made obsolete."""

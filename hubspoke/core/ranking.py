@@ -17,6 +17,7 @@ Score = Callable[[Sequence[Candidate], Rows], Sequence[float]]
 # and the threshold, not calibration.
 RULES: dict[str, tuple[float, float, int]] = {
     "sequential": (0.5, 0.99, 4),
+    "backward": (0.5, 0.97, 4),
     "strided": (0.4, 0.97, 2),
     "next_object": (0.5, 0.98, 2),
     "layout": (0.6, 0.995, 1),

@@ -2,31 +2,34 @@
 
 A *stream* is a set of reads near each other in one object, by however many workers and ranks.
 Each access moves its frontier `hi`; the last RECENT accesses say how wide the front is that the
-workers form together (`recent_lo`..`hi`), and a ring of page marks says how much of the object
-behind that front was really read. A dense past means that together they read everything
-("sequential", though no single worker does); permanent holes mean that each worker's own stride
-has to be followed; a sparse front means random reads, where only what is asked for is fetched.
+workers form together (`recent_lo`..`hi`), and page marks say how much of the object behind that
+front was really read. A dense past means that together they read everything ("sequential",
+though no single worker does); permanent holes mean that each worker's own stride has to be
+followed; a sparse front means random reads, where only what is asked for is fetched.
 
 Reordering inside the front never breaks a stream: nothing here depends on the order of arrival
-inside the last RECENT accesses.
+inside the last RECENT accesses. Which stream an access belongs to is `stream_table`'s business.
 """
 
 import enum
+import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from hubspoke.core.cache import CachedObject
-from hubspoke.core.ids import PAGE_BYTES, ReadState, page_span
+from hubspoke.core.ids import PAGE_BYTES, ReadState
+from hubspoke.core.page_marks import PageMarks
 
 RECENT = 64
-RING_PAGES = 16_384  # 64 MiB: the widest front that is still told from random reads
-SLACK_BYTES_MIN = 4 << 20
-SLACK_BYTES_MAX = 32 << 20
-STREAMS_PER_OBJECT_MAX = 8
+# Between two reads of one front, at most a part of the object: workers that each read their own
+# eighth of it are eight fronts.
+SLACK_BYTES_MAX = 4 << 20
+SLACK_BYTES_MIN = 128 << 10
+SLACK_PART = 64
+FRONT_SLACK_BYTES_MAX = 32 << 20
 REREAD_BYTES_MIN = 256 << 10
-STREAMS_MAX = 4_096
 CLIENTS_PER_STREAM_MAX = 256
 RATE_WINDOW_S = 1.0
 
@@ -45,8 +48,26 @@ class Access(NamedTuple):
 class Pattern(enum.Enum):
     UNKNOWN = "unknown"
     SEQUENTIAL = "sequential"
+    BACKWARD = "backward"
     STRIDED = "strided"
     RANDOM = "random"
+
+
+def slack_bytes(size: int) -> int:
+    """How far from others a read of an object of this size may be and yet belong to them."""
+    return max(SLACK_BYTES_MIN, min(SLACK_BYTES_MAX, size // SLACK_PART))
+
+
+def surprise(reads: int, span: int, of_reads: int, size: int) -> float:
+    """How much closer together reads are than chance puts them: `reads` of `of_reads` in `span`
+    bytes of `size`. The natural logarithm of one over a bound (Chernoff's) of the probability
+    that of random reads so many lie as near to one of them, on either side."""
+    near, n, p = reads - 1, max(of_reads - 1, 1), 2 * span / size
+    share = near / n
+    if share <= p:
+        return 0.0
+    rest = 0.0 if near >= n else (n - near) * math.log((1 - share) / (1 - p))
+    return near * math.log(share / p) + rest
 
 
 class RateMeter:
@@ -84,6 +105,8 @@ class Cursor:
     confirmed: int = 0  # equal jumps in a row
     period_s: float = 0.0
     adjacent: int = 0
+    proposed_at: int = -1  # the run that was looked ahead from last
+    proposed_to: int = -1  # the last run that was named then
 
     def access(self, offset: int, length: int, at: float) -> None:
         if offset == self.run_end:
@@ -102,6 +125,15 @@ class Cursor:
         self.run_start, self.run_end, self.run_at = offset, offset + length, at
 
 
+class Home:
+    """What streams of one object share: how often it was read in all."""
+
+    __slots__ = ("reads",)
+
+    def __init__(self) -> None:
+        self.reads = 0
+
+
 @dataclass(slots=True, eq=False)
 class Stream:
     """Reads near each other in one object. All positions are bytes."""
@@ -112,21 +144,30 @@ class Stream:
     hi: int
     started_at: float
     rate: RateMeter
-    seen: bytearray  # ring of page marks below the frontier
+    marks: PageMarks
     recent_lo: int
+    home: Home = field(default_factory=Home)
+    born: int = 0  # reads of the object before the first of this stream
+    slack: int = SLACK_BYTES_MAX
     pattern: Pattern = Pattern.UNKNOWN
     recent: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=RECENT))
     clients: dict[str, Cursor] = field(default_factory=dict)
     accesses: int = 0
     bytes_read: int = 0
     last_at: float = 0.0
+    last_read: int = 0  # which read of the object was the last of this stream
     waits: int = 0  # reads that were not hits since the last proposal
     boost: float = 1.0
     boosted_at: float = float("-inf")
     chained: int = 0  # how many objects in a row this stream has followed
-    planned: int = 0  # end of what was proposed so far
+    planned: int = 0  # end of what was proposed so far; beyond the object: of what follows it
     hide_bytes: int = 0  # what hides latency now: the plan's own bound
     layout: str = ""  # what is read of a file whose structure is known
+    look_at: int = -1  # a front this far is looked at again; before it nothing is due
+    run_bytes: int = 0  # the run of the client that read last
+    judged: int = 0  # accesses at the last look at random reads
+    head: bool | None = None  # of a first read at the start: whether more of it is fetched at once
+    gone: bool = False  # no longer in the table
 
     @property
     def spread(self) -> int:
@@ -137,13 +178,30 @@ class Stream:
         """Share of the front that its accesses cover; above 1 where they overlap."""
         return sum(b - a for a, b in self.recent) / max(1, self.spread)
 
-    def distance(self, offset: int) -> int | None:
+    @property
+    def surprise(self) -> float:
+        """See `surprise`: of the reads of the front among all reads of the object since, or of
+        one client's reads each of which goes on where the one before has ended."""
+        n = len(self.recent)
+        others = max(0, self.home.reads - self.born - self.accesses)
+        span = max(max(b for _, b in self.recent) - self.recent_lo, PAGE_BYTES)
+        together = surprise(n, span, n + others * n // self.accesses, self.obj.size)
+        length = max(self.read_bytes, 1)
+        in_a_row = self.run_bytes / length - (self.start > 0)
+        return max(together, in_a_row * math.log(max(self.obj.size / length, 1.0)))
+
+    @property
+    def read_bytes(self) -> int:
+        """Mean length of the last reads."""
+        return sum(b - a for a, b in self.recent) // max(1, len(self.recent))
+
+    def distance(self, offset: int, end: int) -> int | None:
         """Bytes between the front and a read, 0 inside of it; None: too many to belong to it."""
         lo, hi = self.recent_lo, self.hi
-        if lo <= offset <= hi:
+        if offset <= hi and end >= lo:
             return 0
-        away = lo - offset if offset < lo else offset - hi
-        if away <= SLACK_BYTES_MIN or away <= min(2 * (hi - lo), SLACK_BYTES_MAX):
+        away = lo - end if end < lo else offset - hi
+        if away <= self.slack or away <= min(2 * (hi - lo), FRONT_SLACK_BYTES_MAX):
             return away
         return None
 
@@ -153,85 +211,65 @@ class Stream:
         if self.pattern is Pattern.RANDOM:
             return False
         end = offset + length
-        ended = self.hi >= self.obj.size
-        behind = end <= self.recent_lo - max(self.spread, REREAD_BYTES_MIN)
-        return (ended or behind) and self.coverage(offset, end) == 1.0
+        if self.hi < self.obj.size and end > self.recent_lo - max(self.spread, REREAD_BYTES_MIN):
+            return False
+        return self.marks.all(offset // PAGE_BYTES, -(-end // PAGE_BYTES))
 
     def access(self, a: Access) -> None:
-        end = a.offset + a.length
+        """Take one read in."""
+        _, offset, length, client, at, state = a
+        end = offset + length
         self.accesses += 1
-        self.bytes_read += a.length
-        self.last_at = a.at
-        self.rate.add(a.length, a.at)
-        self._remember(a.offset, end)
-        if a.state is not ReadState.HIT:
-            self.waits += 1
-        self._mark(a.offset, end)
-        cursor = self.clients.get(a.client)
-        if cursor is not None:
-            cursor.access(a.offset, a.length, a.at)
-            return
-        if len(self.clients) >= CLIENTS_PER_STREAM_MAX:
-            del self.clients[next(iter(self.clients))]
-        self.clients[a.client] = Cursor(a.offset, end, a.at)
-
-    def _remember(self, start: int, end: int) -> None:
+        self.bytes_read += length
+        self.last_at = at
+        self.last_read = self.home.reads
+        self.rate.add(length, at)
         recent = self.recent
         leaves = recent[0][0] if len(recent) == RECENT else -1
-        recent.append((start, end))
+        recent.append((offset, end))
         if leaves == self.recent_lo:
-            self.recent_lo = min(start for start, _ in recent)
-        elif start < self.recent_lo:
-            self.recent_lo = start
-
-    def _mark(self, start: int, end: int) -> None:
-        first, last = page_span(start, end - start)
-        if last - first == 1 and end <= self.hi:
-            if first >= self._floor:
-                self.seen[first % len(self.seen)] = 1
-            return
+            self.recent_lo = min(recent)[0]
+        elif offset < self.recent_lo:
+            self.recent_lo = offset
         if end > self.hi:
-            # The ring holds the pages below the frontier: what comes into it anew
-            # must be cleared of the marks of what falls out.
-            old, new = -(-self.hi // PAGE_BYTES), last
-            for a, b in self._slices(max(old, new - len(self.seen)), new):
-                self.seen[a:b] = bytes(b - a)
             self.hi = end
-        for a, b in self._slices(max(first, self._floor), last):
-            self.seen[a:b] = b"\1" * (b - a)
+        if state is not ReadState.HIT:
+            self.waits += 1
+        marks = self.marks
+        marks.mark(offset // PAGE_BYTES, -(-end // PAGE_BYTES))
+        if 5 * (self.hi - self.recent_lo) > marks.bytes_known and not marks.full_size:
+            self._widen()
+        cursor = self.clients.get(client)
+        if cursor is None:
+            self._add_client(client, offset, end, at)
+        elif self.pattern is not Pattern.SEQUENTIAL:
+            cursor.access(offset, length, at)
+            self.run_bytes = cursor.run_end - cursor.run_start
 
-    @property
-    def _floor(self) -> int:
-        """First page the ring still knows."""
-        return max(0, -(-self.hi // PAGE_BYTES) - len(self.seen))
+    def _widen(self) -> None:
+        """The front's past is judged by four times its width."""
+        if self.pattern is not Pattern.RANDOM:
+            self.marks.grow()
 
-    def _slices(self, first: int, last: int) -> list[tuple[int, int]]:
-        """Index ranges of pages [first, last) in the ring."""
-        n = len(self.seen)
-        if last <= first:
-            return []
-        if last - first >= n:
-            return [(0, n)]
-        a, b = first % n, (last - 1) % n + 1
-        return [(a, b)] if a < b else [(a, n), (0, b)]
+    def _add_client(self, client: str, offset: int, end: int, at: float) -> None:
+        if len(self.clients) >= CLIENTS_PER_STREAM_MAX:
+            del self.clients[next(iter(self.clients))]
+        self.clients[client] = Cursor(offset, end, at)
+        self.run_bytes = end - offset
+
+    def retreat(self) -> None:
+        """The front moves down: it begins at the last reads and not at the highest ever."""
+        self.hi = max(end for _, end in self.recent)
+        self.marks.lower(-(-self.hi // PAGE_BYTES))
 
     def coverage(self, start: int, end: int) -> float:
-        """Share of the pages of [start, end) that were read, as far back as the ring goes."""
-        first, last = max(start // PAGE_BYTES, self._floor), -(-end // PAGE_BYTES)
-        if first >= last:
-            return 0.0
-        marked = sum(self.seen.count(1, a, b) for a, b in self._slices(first, last))
-        return marked / (last - first)
+        """Share of the pages of [start, end) that were read, as far back as is known."""
+        return self.marks.share(start // PAGE_BYTES, -(-end // PAGE_BYTES))
 
     def first_unread(self) -> int:
         """Start of the first page inside the front that nobody has read, or its end."""
-        at = max(self.recent_lo // PAGE_BYTES, self._floor)
-        for a, b in self._slices(at, -(-self.hi // PAGE_BYTES)):
-            hole = self.seen.find(0, a, b)
-            if hole >= 0:
-                return (at + hole - a) * PAGE_BYTES
-            at += b - a
-        return self.hi // PAGE_BYTES * PAGE_BYTES
+        page = self.marks.first_unread(self.recent_lo // PAGE_BYTES)
+        return min(page, self.hi // PAGE_BYTES) * PAGE_BYTES
 
     def describe(self) -> dict[str, object]:
         """What is believed about this stream, for /v1/streams."""
@@ -247,87 +285,22 @@ class Stream:
             "bytes": self.bytes_read,
             "bytes_per_second": self.rate.per_second(self.last_at),
             "front_bytes": self.spread,
-            "prefetched_to": self.planned,
+            "prefetched_to": min(self.planned, self.obj.size),
             "objects_followed": self.chained,
         }
 
 
-class StreamTable:
-    """All streams; finds the one an access belongs to."""
+def share_down(recent: Sequence[tuple[int, int]]) -> float:
+    """Share of the steps from one read to the next that go down."""
+    last, down = -1, 0
+    for start, _ in recent:
+        down += start < last
+        last = start
+    return down / max(1, len(recent) - 1)
 
-    def __init__(self) -> None:
-        self.by_object: dict[int, list[Stream]] = {}
-        self._count = 0
-        self._next_id = 1
-        self._latest = -1  # the object read last
 
-    def observe(
-        self, accesses: Sequence[Access], on_new: Callable[[Stream], None]
-    ) -> dict[Stream, list[Access]]:
-        """Sort accesses into streams; returns the streams that moved, with what moved them.
-        on_new: called for each stream at its first access, before the next one is looked at."""
-        moved: dict[Stream, list[Access]] = {}
-        for a in accesses:
-            if a.length == 0 or a.obj.dead:
-                continue
-            stream = self._find(a)
-            if stream is None:
-                stream = self._new(a)
-                stream.access(a)
-                on_new(stream)
-            else:
-                stream.access(a)
-            moved.setdefault(stream, []).append(a)
-        return moved
-
-    def _find(self, a: Access) -> Stream | None:
-        number = a.obj.number
-        streams = self.by_object.get(number)
-        if streams is None:
-            return None
-        if number != self._latest:
-            self.by_object[number] = self.by_object.pop(number)  # in order of last use
-            self._latest = number
-        # The nearest front, the latest of equals: the front of an epoch that has ended must not
-        # swallow the reads of the next one.
-        best, least = None, 0
-        for s in streams:
-            away = s.distance(a.offset)
-            if away is None:
-                continue
-            if best is None or away < least or (away == least and s.last_at > best.last_at):
-                best, least = s, away
-        if best is None or not best.rereads(a.offset, a.length):
-            return best
-        streams.remove(best)
-        self._count -= 1
-        return None
-
-    def _new(self, a: Access) -> Stream:
-        while self._count >= STREAMS_MAX:
-            self.forget(next(iter(self.by_object)))
-        streams = self.by_object.setdefault(a.obj.number, [])
-        self._latest = a.obj.number
-        if len(streams) >= STREAMS_PER_OBJECT_MAX:
-            streams.remove(min(streams, key=lambda s: s.last_at))
-            self._count -= 1
-        start = a.offset
-        ring = bytearray(min(RING_PAGES, len(a.obj.pages)))
-        stream = Stream(
-            self._next_id, a.obj, start, start, a.at, RateMeter(a.at), ring, start, planned=start
-        )
-        self._next_id += 1
-        self._count += 1
-        streams.append(stream)
-        return stream
-
-    def forget(self, number: int) -> None:
-        """The object left the cache or its version is obsolete."""
-        self._count -= len(self.by_object.pop(number, ()))
-
-    def __iter__(self) -> Iterator[Stream]:
-        for streams in self.by_object.values():
-            yield from streams
-
-    def __len__(self) -> int:
-        return self._count
+def descends(recent: Sequence[tuple[int, int]]) -> bool:
+    """Whether reads go down: each after the other, or most of many. Of a window read in random
+    order 24 reads have 16 of 23 steps down once in a thousand times."""
+    n, down = len(recent), share_down(recent)
+    return n >= 5 and (down == 1.0 or (n >= 24 and down >= 0.7))

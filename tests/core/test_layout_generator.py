@@ -9,7 +9,8 @@ from hubspoke.core.generators.layout import Layouts
 from hubspoke.core.ids import ObjectEntry, ObjectName, ReadState, Version, page_span
 from hubspoke.core.layouts.layout import NoLayout, finish
 from hubspoke.core.layouts.probe import Look, read
-from hubspoke.core.streams import Access, Pattern, StreamTable
+from hubspoke.core.stream_table import StreamTable
+from hubspoke.core.streams import Access, Pattern
 from tests.core import test_layouts
 from tests.core.layout_files import parquet
 
@@ -82,7 +83,9 @@ class Spoke:
             obj = self.open(key)
             self.bring(obj, offset, length)
             access = Access(obj, offset, length, "c", self.now, state)
-            for s, accesses in self.streams.observe([access], lambda s: None).items():
+            for s, accesses in self.streams.observe(
+                [access], lambda s: None, lambda *_: None
+            ).items():
                 self.proposed = self.layouts.propose(s, accesses, self.now, HIDE_S)
                 found += self.proposed or []
                 self.stream = s
@@ -260,7 +263,7 @@ def test_read_at_the_end_does_not_flow_over_before_it_was_looked_at() -> None:
     spoke = Spoke(a_folder(2))
     obj = spoke.open("t/000.parquet")
     access = Access(obj, obj.size - TAIL, TAIL, "c", 0.0, ReadState.MISS)
-    for s, accesses in spoke.streams.observe([access], lambda s: None).items():
+    for s, accesses in spoke.streams.observe([access], lambda s: None, lambda *_: None).items():
         assert spoke.layouts.propose(s, accesses, 0.0, HIDE_S) == []
 
 
@@ -268,8 +271,9 @@ def test_sequential_stream_is_left_to_its_generator() -> None:
     spoke = Spoke(a_folder(1))
     spoke.read_footer("t/000.parquet")
     spoke.read("t/000.parquet", (0, 4096))
-    spoke.stream.pattern = Pattern.SEQUENTIAL
     spoke.read("t/000.parquet", (4096, 4096))
+    spoke.stream.pattern = Pattern.SEQUENTIAL
+    spoke.read("t/000.parquet", (8192, 4096))
     assert spoke.proposed is None
 
 

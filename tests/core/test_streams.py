@@ -5,24 +5,23 @@ import random
 from hubspoke.core.cache import CachedObject
 from hubspoke.core.eviction.data_set import DataSet
 from hubspoke.core.generators import sequential
-from hubspoke.core.generators.candidates import DepthConfig
+from hubspoke.core.generators.candidates import Ahead, DepthConfig
 from hubspoke.core.ids import ObjectName, ReadState, Version
 from hubspoke.core.pages import PageMap
+from hubspoke.core.stream_table import STREAMS_MAX, STREAMS_PER_OBJECT_MAX, StreamTable
 from hubspoke.core.streams import (
     CLIENTS_PER_STREAM_MAX,
     RECENT,
-    RING_PAGES,
-    STREAMS_MAX,
-    STREAMS_PER_OBJECT_MAX,
     Access,
     Cursor,
     Pattern,
-    RateMeter,
     Stream,
-    StreamTable,
+    descends,
+    surprise,
 )
 
 KIB, MIB = 1 << 10, 1 << 20
+AHEAD = Ahead(MIB, 1 << 62)
 
 
 def an_object(size: int, number: int = 1) -> CachedObject:
@@ -38,7 +37,7 @@ def accesses(obj: CachedObject, offsets: list[int], length: int = 8 * KIB) -> li
 
 
 def observed(table: StreamTable, reads: list[Access]) -> list[Stream]:
-    table.observe(reads, lambda _: None)
+    table.observe(reads, lambda _: None, lambda *_: None)
     return list(table)
 
 
@@ -51,7 +50,7 @@ def test_reads_shuffled_inside_a_window_are_one_dense_stream() -> None:
         rng.shuffle(part)
         order[i : i + 128] = part
     (s,) = observed(StreamTable(), accesses(obj, order))
-    assert sequential.judge(s)
+    assert sequential.judge(s, AHEAD)
     assert s.pattern is Pattern.SEQUENTIAL
     assert s.hi == 32 * MIB
 
@@ -66,7 +65,7 @@ def test_one_reader_in_order_is_called_sequential_soon() -> None:
     obj = an_object(256 * MIB)
     reads = accesses(obj, [i * MIB for i in range(10)], MIB)
     (s,) = observed(StreamTable(), [a._replace(client="one") for a in reads])
-    assert sequential.judge(s)
+    assert sequential.judge(s, AHEAD)
     assert s.pattern is Pattern.SEQUENTIAL
 
 
@@ -75,16 +74,18 @@ def test_random_reads_are_called_random() -> None:
     rng = random.Random(2)
     reads = [rng.randrange(0, 64 * MIB, 8 * KIB) for _ in range(400)]
     streams = observed(StreamTable(), accesses(obj, reads))
-    assert not any(sequential.judge(s) for s in streams)
+    assert not any(sequential.judge(s, AHEAD) for s in streams)
 
 
 def test_holes_behind_the_front_end_a_dense_stream() -> None:
     obj = an_object(256 * MIB)
     table = StreamTable()
     (s,) = observed(table, accesses(obj, list(range(0, 8 * MIB, 8 * KIB))))
-    assert sequential.judge(s)
-    table.observe(accesses(obj, list(range(8 * MIB, 24 * MIB, 32 * KIB))), lambda _: None)
-    assert not sequential.judge(s)
+    assert sequential.judge(s, AHEAD)
+    table.observe(
+        accesses(obj, list(range(8 * MIB, 24 * MIB, 32 * KIB))), lambda _: None, lambda *_: None
+    )
+    assert not sequential.judge(s, AHEAD)
     assert s.pattern is not Pattern.SEQUENTIAL
 
 
@@ -130,7 +131,11 @@ def test_tables_stay_bounded() -> None:
         observed(table, accesses(an_object(64 * KIB, n), [0]))
     assert len(table) == len(list(table)) == STREAMS_MAX
     table = StreamTable()
-    far = [i * 100 * MIB for i in range(3 * STREAMS_PER_OBJECT_MAX)]
+    far = [
+        at
+        for i in range(3 * STREAMS_PER_OBJECT_MAX)
+        for at in (i * 20 * MIB, i * 20 * MIB + 8 * KIB)
+    ]
     assert len(observed(table, accesses(an_object(4 << 30), far))) == STREAMS_PER_OBJECT_MAX
     many = [
         Access(an_object(MIB), 0, 10, f"c{i}", 0.0, ReadState.HIT)
@@ -143,21 +148,20 @@ def test_tables_stay_bounded() -> None:
 def test_a_single_read_at_the_start_brings_only_the_head() -> None:
     obj = an_object(64 * MIB)
     (s,) = observed(StreamTable(), accesses(obj, [0]))
-    (c,), beyond = sequential.propose(s, 0.0, 0.3, DepthConfig())
+    (c,), beyond = sequential.propose(s, 0.0, 0.3, DepthConfig(), ahead=AHEAD)
     assert c.offset + c.length == 8 * KIB + sequential.HEAD_BYTES
     assert beyond == 0
 
 
 def test_a_single_read_in_the_middle_brings_nothing() -> None:
     obj = an_object(64 * MIB)
-    (s,) = observed(StreamTable(), accesses(obj, [10 * MIB]))
-    assert sequential.propose(s, 0.0, 0.3, DepthConfig()) == ([], 0)
+    assert observed(StreamTable(), accesses(obj, [10 * MIB])) == []
 
 
 def test_the_tail_says_how_much_is_due_after_the_end() -> None:
     obj = an_object(8 * MIB)
     (s,) = observed(StreamTable(), accesses(obj, list(range(0, 8 * MIB - 64 * KIB, 8 * KIB))))
-    found, beyond = sequential.propose(s, 1.0, 0.3, DepthConfig())
+    found, beyond = sequential.propose(s, 1.0, 0.3, DepthConfig(), ahead=AHEAD)
     assert found[-1].offset + found[-1].length == 8 * MIB
     assert beyond > 0
 
@@ -165,31 +169,83 @@ def test_the_tail_says_how_much_is_due_after_the_end() -> None:
 def test_what_was_planned_is_not_proposed_again() -> None:
     obj = an_object(256 * MIB)
     (s,) = observed(StreamTable(), accesses(obj, list(range(0, 8 * MIB, 8 * KIB))))
-    (first,), _ = sequential.propose(s, 1.0, 0.3, DepthConfig())
-    assert sequential.propose(s, 1.0, 0.3, DepthConfig()) == ([], 0)
+    (first,), _ = sequential.propose(s, 1.0, 0.3, DepthConfig(), ahead=AHEAD)
+    assert sequential.propose(s, 1.0, 0.3, DepthConfig(), ahead=AHEAD) == ([], 0)
     assert s.planned == first.offset + first.length
 
 
 def test_the_front_begins_where_the_earliest_of_the_last_reads_does() -> None:
     obj, rng = an_object(256 * MIB), random.Random(3)
-    offsets = [rng.randrange(4 * MIB) for _ in range(500)]
+    offsets = [0] + [rng.randrange(4 * MIB) for _ in range(500)]
     table = StreamTable()
     for i, access in enumerate(accesses(obj, offsets)):
         (s,) = observed(table, [access])
         assert s.recent_lo == min(offsets[max(0, i - RECENT + 1) : i + 1])
 
 
-def test_marks_of_single_pages_are_those_of_longer_reads() -> None:
-    obj, rng = an_object(RING_PAGES * 8192), random.Random(4)
-    pages = [rng.randrange(2 * RING_PAGES) for _ in range(3_000)]
-    one, two = (
-        Stream(1, obj, 0, 0, 0.0, RateMeter(0.0), bytearray(RING_PAGES), 0) for _ in range(2)
+def test_reads_far_apart_in_a_large_object_are_no_streams() -> None:
+    obj, rng = an_object(40 << 30), random.Random(5)
+    table = StreamTable()
+    reads = accesses(obj, [rng.randrange(10 << 20) * 4096 for _ in range(2_000)], 4096)
+    moved = table.observe(reads, lambda _: None, lambda *_: None)
+    assert sum(len(found) for found in moved.values()) <= 0.05 * len(reads)
+    assert len(table) <= 40
+
+
+def test_slices_of_one_object_are_a_stream_each() -> None:
+    obj = an_object(64 * MIB)
+    reads = [w * 8 * MIB + i * 64 * KIB for i in range(40) for w in range(8)]
+    streams = observed(StreamTable(), accesses(obj, reads, 64 * KIB))
+    assert sorted(s.start for s in streams) == [w * 8 * MIB for w in range(8)]
+    assert all(sequential.judge(s, AHEAD) for s in streams)
+
+
+def test_an_object_read_whole_is_opened_and_no_stream() -> None:
+    table, opened = StreamTable(), []
+    reads = [Access(an_object(MIB, n), 0, MIB, "c", 0.0, ReadState.MISS) for n in range(5)]
+    moved = table.observe(reads, lambda _: None, lambda a, s: opened.append((a, s)))
+    assert not moved and not len(table)
+    assert opened == [(a, None) for a in reads]
+
+
+def test_heads_are_not_fetched_where_objects_are_left_after_their_start() -> None:
+    table = StreamTable()
+    heads = []
+    for n in range(12):
+        obj = an_object(64 * MIB, n)
+        table.observe(accesses(obj, [0], 4096), lambda s: heads.append(s.head), lambda *_: None)
+        elsewhere = accesses(obj, [40 * MIB, 20 * MIB, 60 * MIB], 4096)
+        table.observe(elsewhere, lambda _: None, lambda *_: None)
+    assert heads == [True] * 4 + [False] * 8
+    for n in range(12, 16):
+        obj = an_object(64 * MIB, n)
+        observed(table, accesses(obj, [0, 4096], 4096))
+    table.observe(
+        accesses(an_object(MIB, 99), [0], 4096), lambda s: heads.append(s.head), lambda *_: None
     )
-    for page in pages:
-        one.access(Access(obj, page * 4096, 4096, "c", 0.0, ReadState.HIT))
-        # Two reads inside of the same page mark it by the way of ranges, too.
-        two.access(Access(obj, page * 4096, 4096, "c", 0.0, ReadState.HIT))
-        for a, b in two._slices(max(page, two._floor), page + 1):
-            two.seen[a:b] = b"\1" * (b - a)
-    assert one.seen == two.seen
-    assert 0 < one.seen.count(1) < len(one.seen)
+    assert heads[-1] is True
+
+
+def test_an_object_that_is_forgotten_takes_its_streams_along() -> None:
+    table = StreamTable()
+    obj = an_object(64 * MIB)
+    (s,) = observed(table, accesses(obj, [0, 8 * KIB]))
+    table.forget(obj.number)
+    assert s.gone and len(table) == 0
+    table.forget(obj.number)
+    assert len(observed(table, accesses(obj, [0]))) == 1
+
+
+def test_closeness_is_judged_against_chance() -> None:
+    assert surprise(1, 4096, 1, 1 << 30) == 0.0
+    assert surprise(2, 8 * KIB, 2, 1 << 30) > 10  # the second read right after the first
+    assert surprise(2, MIB, 1_000, 1 << 30) == 0.0  # one of a thousand has to be somewhere
+    assert surprise(20, MIB, 40, 1 << 30) > 50
+
+
+def test_reads_that_go_down_are_told_from_shuffled_ones() -> None:
+    down = [(i * 10, i * 10 + 10) for i in range(30, 0, -1)]
+    assert descends(down) and descends(down[:5]) and not descends(down[:4])
+    assert not descends(down[::-1])
+    rng = random.Random(6)
+    assert not any(descends(rng.sample(down, 24)) for _ in range(200))

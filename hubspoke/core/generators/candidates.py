@@ -1,7 +1,7 @@
 """What a generator proposes, and what it may look at."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from hubspoke.core.ids import ObjectEntry, ObjectName
 
@@ -22,6 +22,13 @@ class Candidate:
     length: int
     use_in_s: float
     evidence: int
+
+
+class Ahead(NamedTuple):
+    """Bytes that one stream may have ahead of it."""
+
+    least: int  # whatever its rate
+    most: int
 
 
 class Listing(Protocol):

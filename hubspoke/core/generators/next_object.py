@@ -10,12 +10,14 @@ and looks into the listing for a walk at ever fewer of them.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hubspoke.core.generators.candidates import Candidate, Listing
-from hubspoke.core.ids import ObjectEntry, ObjectName
+from hubspoke.core.ids import ObjectEntry, ObjectName, StoredObject
 from hubspoke.core.streams import RateMeter, Stream
 
+FOLLOWING = 8  # objects after the end of one that its stream may flow over to
 SPREAD_MAX = 64  # objects: openings further apart are not one walk
 DENSITY_MIN = 0.3
 OPENINGS_MIN = 4
@@ -26,10 +28,12 @@ FOLDERS_MAX = 1_024
 WHOLE_BYTES_MAX = 4 << 20  # of an object opened in a walk, at most this much in advance
 
 
-def overflow(s: Stream, beyond: int, listing: Listing, hide_s: float) -> list[Candidate]:
+def overflow(
+    s: Stream, beyond: int, following: Sequence[StoredObject], hide_s: float
+) -> list[Candidate]:
     """The first `beyond` bytes after the end of the stream's object, in the objects after it."""
     found: list[Candidate] = []
-    for name, entry in listing.following(s.obj.name, 8):
+    for name, entry in following:
         if beyond <= 0:
             break
         n = min(beyond, entry.size)

@@ -10,52 +10,79 @@ Before there is anything behind the front (the first reads of a job) it is decid
 itself: reads as close together as this are not chance in an object this large.
 """
 
-from hubspoke.core.generators.candidates import Candidate, DepthConfig
-from hubspoke.core.streams import Pattern, Stream
+import math
+
+from hubspoke.core.generators.candidates import Ahead, Candidate, DepthConfig
+from hubspoke.core.ids import PAGE_BYTES
+from hubspoke.core.streams import RECENT, Pattern, Stream, share_down
 
 PAST_BYTES_MIN = 512 << 10  # as much past is evidence; less is too young to show holes
 COVERAGE_MIN = 0.9
+COVERAGE_AGAIN = 0.98  # of what had holes
 YOUNG_DENSITY_MIN = 0.1  # 8 workers' first reads, one record of every ten
 YOUNG_ACCESSES = 4
-ADJACENT_SURE = 8  # reads of one client in a row: it goes on like that
+SURE_ACCESSES = 8  # so many reads are enough to call a front sequential
+DECIDED_ACCESSES = 16  # or random, if it is sparse
+# Of random reads, what is fetched for nothing by chance may be a hundredth of what is read.
+CHANCE_MAX = 0.01
+YOUNG_DEPTH = 4  # times what was read so far, until it is sure
+# A front as narrow and as unlikely as this is filled although its reads are few and small: what
+# is at stake is no more than the front.
+UP_MIN = 0.6  # as many steps down leave it open whether the front goes up
+SURPRISE_NARROW = 30.0
+NARROW_BYTES_MAX = 4 << 20
 HEAD_BYTES = 256 << 10  # a file opened at its start will usually be read on
 
 
-def judge(s: Stream) -> bool:
-    """Whether the stream is read densely; sets its pattern when that is sure either way."""
+def judge(s: Stream, ahead: Ahead) -> bool:
+    """Whether the stream is read densely, upwards; sets its pattern when that is sure."""
     past = s.recent_lo - s.start
     if past >= max(PAST_BYTES_MIN, 2 * s.spread if s.pattern is Pattern.UNKNOWN else 0):
         # Judge by the past just behind the front, so that a change shows within a few front
         # widths, not when a whole file's average has moved.
         window = max(4 * s.spread, PAST_BYTES_MIN)
-        dense = s.coverage(max(s.start, s.recent_lo - window), s.recent_lo) >= COVERAGE_MIN
+        least = COVERAGE_AGAIN if s.pattern is Pattern.STRIDED else COVERAGE_MIN
+        dense = s.coverage(max(s.start, s.recent_lo - window), s.recent_lo) >= least
         if dense:
             s.pattern = Pattern.SEQUENTIAL
         elif s.pattern in (Pattern.SEQUENTIAL, Pattern.UNKNOWN):
-            s.pattern = Pattern.RANDOM if s.density < YOUNG_DENSITY_MIN else Pattern.STRIDED
+            strided = s.density >= YOUNG_DENSITY_MIN or any(c.confirmed for c in s.clients.values())
+            s.pattern = Pattern.STRIDED if strided else Pattern.RANDOM
         return dense
     if s.pattern in (Pattern.STRIDED, Pattern.RANDOM):
         return False  # until the past says otherwise: in a small file random reads look dense
     if s.pattern is Pattern.SEQUENTIAL:
         # Handed on by the object before, or judged earlier: keep it while the front is close.
         return s.accesses < 16 or s.density >= YOUNG_DENSITY_MIN
-    if s.accesses >= 16 and s.density < YOUNG_DENSITY_MIN:
-        s.pattern = Pattern.RANDOM
+    return _young(s, ahead)
+
+
+def _young(s: Stream, ahead: Ahead) -> bool:
+    if s.accesses < 2:
         return False
-    return _young(s)
-
-
-def _young(s: Stream) -> bool:
     share = _share_of_strides(s)
     if share is not None and share < COVERAGE_MIN:
         s.pattern = Pattern.STRIDED
         return False
-    adjacent = max((c.adjacent for c in s.clients.values()), default=0)
-    if adjacent >= 2 and s.density >= YOUNG_DENSITY_MIN:
-        if adjacent >= ADJACENT_SURE:
+    unlikely, least = s.surprise, surprise_min(s, ahead)
+    narrow = unlikely >= SURPRISE_NARROW and s.spread <= NARROW_BYTES_MAX
+    close = narrow or s.density >= YOUNG_DENSITY_MIN
+    if close and unlikely >= (2 * least if s.accesses >= SURE_ACCESSES else 3 * least):
+        if share_down(s.recent) < UP_MIN:
             s.pattern = Pattern.SEQUENTIAL
-        return True
-    return s.accesses >= YOUNG_ACCESSES and s.density >= YOUNG_DENSITY_MIN
+    elif s.accesses >= (RECENT if close else DECIDED_ACCESSES) and (not close or unlikely < least):
+        s.pattern = Pattern.RANDOM
+    if unlikely < least or not close:
+        return False
+    adjacent = max(c.adjacent for c in s.clients.values())
+    return s.accesses >= YOUNG_ACCESSES or adjacent > 0
+
+
+def surprise_min(s: Stream, ahead: Ahead) -> float:
+    """How unlikely by chance a front must be to be read ahead: the more bytes are at stake for
+    each read that could be wrong, the more."""
+    stake = min(ahead.least, s.obj.size - s.hi)
+    return math.log(max(stake, PAGE_BYTES) / max(s.read_bytes, 1) / CHANCE_MAX)
 
 
 def _share_of_strides(s: Stream) -> float | None:
@@ -78,33 +105,46 @@ def propose(
     config: DepthConfig,
     *,
     waited: bool = False,
-    most: int = 1 << 62,
+    ahead: Ahead,
 ) -> tuple[list[Candidate], int]:
     """Candidates inside the stream's own object, and how many bytes beyond its end are due too.
 
-    most: bytes that the cache can spare for what is ahead. waited: a read was no hit, so something
+    ahead: how much the cache can spare. waited: a read was no hit, so something
     planned is not there: look at all of it again.
 
     Sets `s.hide_bytes`: what must be ahead of the front so that latency is hidden.
     """
     size = s.obj.size
-    young = s.accesses < YOUNG_ACCESSES and s.pattern is Pattern.UNKNOWN
-    if young and s.start == 0 and s.planned == 0:
+    if not waited and s.hi < s.look_at and s.pattern is Pattern.SEQUENTIAL:
+        return [], 0
+    if s.pattern is Pattern.RANDOM:
+        if s.accesses - s.judged < DECIDED_ACCESSES:
+            return [], 0
+        s.judged = s.accesses
+    if s.accesses == 1 and s.head and s.pattern is Pattern.UNKNOWN and s.planned == 0:
         return _ahead(s, min(size, s.hi + HEAD_BYTES), hide_s, 1), 0
-    if not judge(s):
+    if not judge(s, ahead):
         s.hide_bytes = 0
         return [], 0
     rate = s.rate.per_second(now)
     depth = rate * hide_s * s.boost + s.spread
-    s.hide_bytes = int(min(max(depth, config.floor_bytes), config.ceiling_bytes, most))
-    target = s.hi + s.hide_bytes
-    part = int(min(max(rate * 0.1, 256 << 10), 16 << 20, most))
-    if waited or s.planned - s.hi < s.hide_bytes:
+    if s.pattern is not Pattern.SEQUENTIAL:
+        depth = min(depth, YOUNG_DEPTH * s.bytes_read)
+    s.hide_bytes = int(min(max(depth, ahead.least), config.ceiling_bytes, ahead.most))
+    part = part_bytes(rate, ahead.most)
+    left = s.planned - s.hi - s.hide_bytes
+    s.look_at = s.hi + max(PAGE_BYTES, min(left // 2, s.hide_bytes // 4))
+    if waited or left < 0:
         # Extend by a whole part at a time: a request for every read would cost as many round
         # trips' worth of headers as the reads themselves.
-        target += part
-        return _ahead(s, min(target, size), hide_s, s.accesses), max(0, target - size)
+        target = s.hi + s.hide_bytes + part
+        return _ahead(s, target, hide_s, s.accesses), max(0, target - size)
     return [], 0
+
+
+def part_bytes(rate: float, most: int) -> int:
+    """By how much a plan is extended at a time."""
+    return int(min(max(rate * 0.1, 256 << 10), 16 << 20, most))
 
 
 def _ahead(s: Stream, target: int, hide_s: float, evidence: int) -> list[Candidate]:
@@ -114,8 +154,7 @@ def _ahead(s: Stream, target: int, hide_s: float, evidence: int) -> list[Candida
     # is found out.
     start = s.first_unread()
     s.planned = max(s.planned, target)
-    if target <= start:
+    n = min(target, s.obj.size) - start
+    if n <= 0:
         return []
-    return [
-        Candidate("sequential", s.stream_id, s.obj.name, None, start, target - start, 0.0, evidence)
-    ]
+    return [Candidate("sequential", s.stream_id, s.obj.name, None, start, n, 0.0, evidence)]

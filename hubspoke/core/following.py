@@ -1,0 +1,77 @@
+"""Follows the streams that moved: asks the generators that look inside one object in turn, and
+hands a stream on to the next object when its prefetch flows over the end.
+
+What a stream is comes from `stream_table`; what becomes of the candidates is `prediction`'s.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+from hubspoke.core.generators import backward, next_object, sequential, strided
+from hubspoke.core.generators.candidates import Ahead, Candidate, DepthConfig, Listing
+from hubspoke.core.ids import ObjectName
+from hubspoke.core.streams import Pattern, Stream
+
+YOUNG_ACCESSES = 16  # a stream with fewer has had no time to be recognised
+ENDING_MAX = 64  # streams that have flowed over their object
+FOLLOWED = (Pattern.SEQUENTIAL, Pattern.BACKWARD, Pattern.STRIDED)
+
+Relearned = Callable[[str], None]
+
+
+class Following:
+    """What is believed of streams."""
+
+    def __init__(
+        self, depth: DepthConfig, listing: Listing, shuffled: Callable[[ObjectName], bool]
+    ) -> None:
+        """shuffled: whether the object after this one in the listing is none that follows it."""
+        self._shuffled = shuffled
+        self._depth = depth
+        self._listing = listing
+        self._ending: OrderedDict[ObjectName, Stream] = OrderedDict()  # by the object that follows
+
+    def begun(self, s: Stream) -> None:
+        """A stream that begins where another one's prefetch flowed over carries it on."""
+        before = self._ending.get(s.obj.name)
+        if before is None or s.start > before.spread + before.hide_bytes:
+            return
+        s.pattern, s.boost, s.chained = before.pattern, before.boost, before.chained + 1
+        s.rate = before.rate
+        s.start = 0  # the other workers' reads before this one are still to come
+
+    def propose(
+        self, s: Stream, now: float, hide_s: float, ahead: Ahead, relearned: Relearned
+    ) -> list[Candidate]:
+        """What the stream will read next. ahead: how much it may have ahead. relearned: told the
+        cause when it is read otherwise than before."""
+        # Reads that had to wait although the pattern was known: the path is worse or the
+        # consumer faster than believed, so look further ahead, at most once a round trip.
+        known = s.pattern in FOLLOWED and s.accesses > YOUNG_ACCESSES
+        if s.waits and known and now - s.boosted_at > hide_s:
+            s.boost, s.boosted_at = min(s.boost * 1.5, self._depth.boost_max), now
+        waited, s.waits = s.waits > 0, 0
+        before = s.pattern
+        found: list[Candidate] = []
+        if waited or s.pattern is not Pattern.SEQUENTIAL:
+            found = backward.propose(s, now, hide_s, self._depth, waited=waited, ahead=ahead)
+        if s.pattern is not Pattern.BACKWARD:
+            found = self._upwards(s, now, hide_s, ahead, waited=waited)
+        if s.pattern is not before and before in FOLLOWED and s.accesses > YOUNG_ACCESSES:
+            relearned(f"{s.obj.name}: reads were {before.value}, are {s.pattern.value}")
+        return found
+
+    def _upwards(
+        self, s: Stream, now: float, hide_s: float, ahead: Ahead, *, waited: bool
+    ) -> list[Candidate]:
+        found, beyond = sequential.propose(s, now, hide_s, self._depth, waited=waited, ahead=ahead)
+        if beyond and not self._shuffled(s.obj.name):
+            following = self._listing.following(s.obj.name, next_object.FOLLOWING)
+            if following:
+                self._ending[following[0][0]] = s
+                if len(self._ending) > ENDING_MAX:
+                    self._ending.popitem(last=False)
+            found += next_object.overflow(s, beyond, following, hide_s)
+        if not found and s.hide_bytes == 0:
+            found = strided.propose(s, hide_s, waited=waited)
+        return found
