@@ -44,6 +44,7 @@ _CRC = struct.Struct("<I")
 _LENGTHS = struct.Struct("<HHH")
 _TEXT_BYTES = SLOT_BYTES - 1 - _CRC.size
 _BLOCK_PAGES = BLOCK_BYTES // PAGE_BYTES
+_ROWS = 2_048  # blocks whose pages are looked at at once: 4 MiB
 
 _SLOT = np.dtype(
     [
@@ -247,19 +248,55 @@ def _punched(
 def _punched_inside(
     slots: Slots, at: npt.NDArray[np.intp], punches: npt.NDArray[np.intp]
 ) -> npt.NDArray[np.bool_]:
-    """The same for punches of single frames, that were bad."""
+    """The same for punches of any pages: of items that were read, of frames that were bad. A frame
+    of which one page is gone is gone, for its digest cannot be checked any more."""
     gone = np.zeros(len(at), np.bool_)
-    keys = (slots["object"][at].astype(np.uint64) << np.uint64(32)) | slots["page"][at]
-    order = np.argsort(keys, kind="stable") if len(punches) else keys
-    keys = keys[order] if len(punches) else keys
-    for p in punches.tolist():
-        base, page = int(slots["object"][p]) << 32, int(slots["page"][p])
-        ends = base + max(0, page - PAGES_MAX), base + page + int(slots["value"][p])
-        low, high = np.searchsorted(keys, np.array(ends, np.uint64)).tolist()
-        near = order[low:high]
-        reach = slots["page"][at[near]].astype(np.int64) + slots["pages"][at[near]]
-        gone[near[(reach > page) & (at[near] < p)]] = True
+    if not len(punches) or not len(at):
+        return gone
+    numbers, pages = slots["object"][punches].astype(np.uint64), slots["page"][punches]
+    first = pages.astype(np.int64)
+    last = first + slots["value"][punches].astype(np.int64)
+    blocks = (last - 1 >> 8) - (first >> 8) + 1
+    which, step = _each(blocks)
+    block = (first[which] >> 8) + step
+    rows, row = np.unique(numbers[which] << np.uint64(32) | block.astype(np.uint64), False, True)
+    start = np.maximum(first[which], block << 8) & 255
+    count = np.minimum(last[which], block + 1 << 8) - (block << 8) - start
+    keys = _block_keys(slots["object"][at], slots["page"][at])
+    mine = np.minimum(np.searchsorted(rows, keys), len(rows) - 1)
+    of = np.flatnonzero(rows[mine] == keys)
+    mine = mine[of]
+    in_row, in_mine = np.argsort(row, kind="stable"), np.argsort(mine, kind="stable")
+    for low in range(0, len(rows), _ROWS):
+        part = in_row[slice(*np.searchsorted(row[in_row], (low, low + _ROWS)))]
+        # In the order of the slots, so that of a page's punches the last one stays.
+        part = np.sort(part)
+        table = np.full(_ROWS * _BLOCK_PAGES, -1, np.int64)
+        table[_pages_of((row[part] - low) * _BLOCK_PAGES + start[part], count[part])] = np.repeat(
+            punches[which[part]], count[part]
+        )
+        frames = in_mine[slice(*np.searchsorted(mine[in_mine], (low, low + _ROWS)))]
+        found = at[of[frames]]
+        length = np.maximum(slots["pages"][found].astype(np.int64), 1)
+        place = (mine[frames] - low) * _BLOCK_PAGES + (slots["page"][found] & 255)
+        if len(frames):
+            latest = np.maximum.reduceat(
+                table[_pages_of(place, length)], np.cumsum(length) - length
+            )
+            gone[of[frames]] = latest > found
     return gone
+
+
+def _each(counts: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """0, 0, 1, ... with 0, 1, 0, ...: each index as often as its count, and the how-manieth."""
+    which = np.repeat(np.arange(len(counts)), counts)
+    return which, np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+def _pages_of(start: npt.NDArray[np.int64], count: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    which, step = _each(count)
+    pages: npt.NDArray[np.int64] = start[which] + step
+    return pages
 
 
 def _frames(

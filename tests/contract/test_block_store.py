@@ -2,6 +2,7 @@
 
 import errno
 import os
+import random
 import resource
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from hubspoke import wire
 from hubspoke.adapters import cache_index
 from hubspoke.adapters.block_store import FileBlockStore
 from hubspoke.adapters.memory_blocks import FaultyBlockStore, MemoryBlockStore
-from hubspoke.core.ids import BLOCK_BYTES, ObjectName, Version
+from hubspoke.core.ids import BLOCK_BYTES, PAGE_BYTES, ObjectName, Version
 from hubspoke.errors import ConfigError
 from hubspoke.ports import BlockStore
 
@@ -277,3 +278,35 @@ def test_injected_faults_reach_the_caller(tmp_path: Path) -> None:
     s.create(1, NAME, V, SIZE)
     with pytest.raises(OSError, match="injected into write"):
         put(s, 1, 0, b"x")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_frame_is_gone_when_any_page_of_it_was_punched_later(seed: int) -> None:
+    rng, pages = random.Random(seed), 3 * 256
+    size = pages * PAGE_BYTES - 100
+    data = cache_index.head()
+    for number in (1, 2):
+        data += cache_index.object_record(number, NAME, V, size)
+    frames: dict[int, tuple[int, int, int]] = {}  # by digest: object, first page, end
+    for digest in range(300):
+        number = rng.randint(1, 2)
+        if rng.random() < 0.5:
+            first = rng.randrange(pages - 1)
+            last = min(first + rng.randint(1, 64), (first // 256 + 1) * 256)
+            length = min(last * PAGE_BYTES, size) - first * PAGE_BYTES
+            data += cache_index.frame_record(number, first * PAGE_BYTES, length, digest)
+            frames[digest] = number, first, last
+            continue
+        first = rng.randrange(pages - 1)
+        last = min(first + rng.randint(1, 600 if rng.random() < 0.1 else 40), pages)
+        length = min(last * PAGE_BYTES, size) - first * PAGE_BYTES
+        data += cache_index.punch_record(number, first * PAGE_BYTES, length)
+        for other, (n, a, b) in list(frames.items()):
+            if n == number and a < last and first < b:
+                del frames[other]
+    found = {f.digest for o in cache_index.parse(data).objects.values() for f in o.frames}
+    assert found <= frames.keys()
+    for digest in frames.keys() - found:
+        n, a, b = frames[digest]
+        later = (frames[d] for d in frames if d > digest)
+        assert any(m == n and a < y and x < b for m, x, y in later), "nothing replaced it"
