@@ -16,7 +16,7 @@ from hubspoke.core.epochs.items import ListedItems
 from hubspoke.core.epochs.job import Job, Numbers
 from hubspoke.core.epochs.jobs import Jobs
 from hubspoke.core.epochs.known import KnownOrder
-from hubspoke.core.epochs.shelf import Shelf
+from hubspoke.core.epochs.shelf import SOON, Shelf
 from hubspoke.core.epochs.survey import Survey
 from hubspoke.core.eviction.by_item import ItemPages, Wanted
 from hubspoke.core.eviction.data_set import DataSet
@@ -183,6 +183,9 @@ class ItemSet:
         shelf, number, demand = self.shelf, None, False
         if wanted is not None:
             number, demand = self._number(wanted), wanted.demand
+            # What was proposed here counts as here already; what others fetch is read at once.
+            if number is not None and not demand and not shelf.here[number]:
+                number = SOON
         while True:
             item = shelf.victim(number, demand=demand, last_resort=last_resort)
             if item is None:

@@ -27,6 +27,7 @@ from hubspoke.core.epochs.job import Job
 LIST_PART = 32  # of what is here
 LIST_MIN = 64
 SCAN_ITEMS = 65_536  # looked at at once, for what is missing
+SOON = -1  # in an item's place: one that is read at once
 IDLE_S = 300.0  # a job that read nothing for so long is over, or stands still: others go first
 
 Numbers = npt.NDArray[np.int32]
@@ -173,9 +174,9 @@ class Shelf:
     def victim(self, wanted: int | None, *, demand: bool, last_resort: bool) -> int | None:
         """The item to drop next; None if none may go. It counts as gone.
 
-        wanted: the item that needs the room, if it is of this data set: nothing nearer goes for
-        it. demand: a reader waits for it. last_resort: for another data set, even what is still
-        to be read in this epoch.
+        wanted: the item that needs the room, if it is of this data set, or SOON: nothing nearer
+        goes for it. demand: a reader waits for it. last_resort: for another data set, even what is
+        still to be read in this epoch.
         """
         while self._done and not self._exact:
             item = self._done.popleft()
@@ -212,16 +213,18 @@ class Shelf:
                 if self.needed[item] and not (last_resort or exact):
                     return None
                 due = self._list_due[self._at - 1]
-                if exact and wanted is not None and due <= self._wanted_at(wanted, demand=demand):
+                if exact and due <= self._wanted_at(wanted, demand=demand):
                     return None
                 self._at -= 1
                 return self._goes(item)
             self._at -= 1
         return None
 
-    def _wanted_at(self, item: int, *, demand: bool) -> float:
+    def _wanted_at(self, item: int | None, *, demand: bool) -> float:
         """When an item that is asked for will be of use: a demand is served in any case, so what
         counts is the use after it."""
+        if item is None or item == SOON:
+            return 0.0
         return float(self.due(np.array([item], np.int32), after=demand)[0])
 
     def _look(self) -> None:
