@@ -22,10 +22,11 @@ CREDENTIALS = {
 
 
 class Ends(NamedTuple):
-    """URLs of the two data ports."""
+    """URLs of the two data ports, and of the spoke's admin port."""
 
     hub: str
     spoke: str
+    admin: str
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +41,7 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ends]:
             while get_json(a_spoke.admin + "/readyz")[0] != 200:
                 assert time.monotonic() < deadline, a_spoke.log
                 time.sleep(0.05)
-            yield Ends(a_hub.data, a_spoke.data)
+            yield Ends(a_hub.data, a_spoke.data, a_spoke.admin)
 
 
 Run = Callable[..., str]

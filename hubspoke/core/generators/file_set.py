@@ -15,6 +15,7 @@ from hubspoke.core.ids import ObjectEntry, ObjectName
 
 FAILED_MAX = 4  # objects without a layout before a set is left alone
 FILES_MAX = 1_024  # prepared and not yet opened
+END_READ_MAX = 1 << 20  # a longer read of an end is one of the file
 AHEAD_MAX = 256  # files looked for at one opening
 NEAR_BYTES = 4 << 20  # prepared whatever was read
 Key = tuple[str, str, str]
@@ -45,6 +46,7 @@ class FileSet:
     failed: int = 0
     at_head: bool = False
     index_bytes: int = 0
+    ends: list[int] = field(default_factory=lambda: [0, 0])  # longest reads of: tail, head
     columns: frozenset[str] | None = None
     rate: float = 0.0  # of one pass over a file, bytes a second
     burst: float = 0.0  # of one pass, bytes in the time that hides the latency
@@ -59,11 +61,17 @@ class FileSet:
     def hopeless(self) -> bool:
         return self.format is None and self.failed >= FAILED_MAX
 
-    def index_read(self, length: int, *, at_head: bool) -> None:
-        """So much of a file is read at one end to know it."""
+    def end_read(self, length: int, *, at_head: bool) -> None:
+        """A reader read so much of a file at one of its ends, where its index may be."""
+        if length <= END_READ_MAX:
+            self.ends[at_head] = max(self.ends[at_head], length)
+
+    def indexed(self, length: int, *, at_head: bool) -> None:
+        """A file's index takes so much of one end; readers may read more than that at once."""
         if at_head != self.at_head:
             self.index_bytes = 0
-        self.at_head, self.index_bytes = at_head, max(self.index_bytes, length)
+        self.at_head = at_head
+        self.index_bytes = max(self.index_bytes, length, self.ends[at_head])
 
     def open(self, name: ObjectName) -> bool:
         """A reader opens a file; returns whether another one was opened last."""

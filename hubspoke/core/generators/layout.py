@@ -123,6 +123,8 @@ class Layouts:
             files = self._set(obj.name)
             if files.hopeless:
                 return
+            if at_head is not at_tail:
+                files.end_read(a.length, at_head=at_head)
             if at_head:
                 self.book.reads_at_head(obj)
             if at_tail:
@@ -177,11 +179,11 @@ class Layouts:
         if seen.parts:
             at_head = index.offset == 0 or seen.format == "safetensors"
             length = index.offset + index.length if at_head else obj.size - index.offset
-            files.index_read(min(length, INDEX_MAX), at_head=at_head)
+            files.indexed(min(length, INDEX_MAX), at_head=at_head)
             if prepared is None:
                 self._opened(obj, files)
             else:
-                prepared.index, prepared.number = length, obj.number
+                prepared.index, prepared.number = max(prepared.index, length), obj.number
 
     # -- reading ------------------------------------------------------------------------------
 
