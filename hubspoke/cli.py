@@ -223,7 +223,7 @@ def _show_status(source: Any, watch: bool) -> None:
     from rich.console import Console
     from rich.live import Live
 
-    from hubspoke.report.render import render_status
+    from hubspoke.report.render_status import render_status
 
     if not watch:
         time.sleep(WATCH_S / 2)

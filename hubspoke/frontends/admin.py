@@ -50,6 +50,7 @@ class SpokeView(Protocol):
     async def facts(self) -> SpokeFacts: ...
     def ready(self) -> list[str]: ...  # reasons why not
     def streams(self) -> list[dict[str, Any]]: ...
+    def data_sets(self) -> list[dict[str, Any]]: ...
     def model(self) -> dict[str, Any]: ...
     def reset_stats(self) -> None: ...
     @property
@@ -185,7 +186,7 @@ def spoke_admin_app(spoke: SpokeView, clock: Clock, price: PriceOverride | None)
 
     @app.get("/v1/streams", summary="Access streams found, and what is predicted for them")
     async def streams() -> Response:
-        return _json({"streams": spoke.streams()})
+        return _json({"streams": spoke.streams(), "data_sets": spoke.data_sets()})
 
     @app.get("/v1/model", summary="What ranks predictions: features, probabilities, outcomes")
     async def model() -> Response:

@@ -47,6 +47,9 @@ class SpokeFront:
     def streams(self) -> list[dict[str, Any]]:
         return self._service.streams()
 
+    def data_sets(self) -> list[dict[str, Any]]:
+        return self._service.data_sets()
+
     def model(self) -> dict[str, Any]:
         return self._service.model()
 

@@ -98,8 +98,8 @@ class MetadataFacts:
 @dataclass(frozen=True, slots=True)
 class SpokeFacts:
     """region, hub_region: "" when not said. full_copy_bytes: size of all objects under every
-    prefix that was read, None when it is not known. streams: as `/v1/streams` shows them.
-    warm: jobs as `/v1/warm` does."""
+    prefix that was read, None when it is not known. warm: jobs as `/v1/warm` shows
+    them."""
 
     spoke: str
     region: str
@@ -112,7 +112,6 @@ class SpokeFacts:
     runway_seconds: float | None
     full_copy_bytes: int | None
     endurance: EnduranceFacts | None = None
-    streams: list[dict[str, Any]] = field(default_factory=list)
     warm: list[dict[str, Any]] = field(default_factory=list)
 
 

@@ -57,7 +57,7 @@ def seconds(value: float | None) -> str:
     return DASH if value is None else f"{value:,.2f} s"
 
 
-def _pairs(title: str, rows: list[tuple[str, str]]) -> Table:
+def pairs(title: str, rows: list[tuple[str, str]]) -> Table:
     table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
     table.add_column(style="dim", min_width=24)
     table.add_column(justify="right")
@@ -68,7 +68,7 @@ def _pairs(title: str, rows: list[tuple[str, str]]) -> Table:
 
 def _reads(report: Mapping[str, Any]) -> Table:
     reads = report["reads"]
-    return _pairs(
+    return pairs(
         "Reads",
         [
             ("requests", number(reads["requests"])),
@@ -106,7 +106,7 @@ def _causes(report: Mapping[str, Any]) -> str:
 def _warm_up(report: Mapping[str, Any]) -> Table:
     convergence, prefetch = report["convergence"], report["prefetch"]
     again = convergence["relearned"]
-    return _pairs(
+    return pairs(
         "Warm-up and prediction",
         [
             (f"hit ratio {convergence['threshold']:.0%} and more", _held(convergence)),
@@ -146,7 +146,7 @@ def _wan(report: Mapping[str, Any]) -> Table:
     classes = {k: v for k, v in wan["by_class"].items() if v is not None}
     amplification, packed = wan["read_amplification"], wan["compression_ratio"] or 1.0
     compressed = packed >= 1.005  # what cannot be compressed travels as it is
-    return _pairs(
+    return pairs(
         "WAN",
         [
             ("received, compressed" if compressed else "received", size(wan["received_bytes"])),
@@ -171,7 +171,7 @@ def _per_gb(value: float | None) -> str:
 
 def _money(report: Mapping[str, Any]) -> Table:
     cost = report["cost"]
-    return _pairs(
+    return pairs(
         "Money",
         [
             ("price, hub to spoke", _per_gb(cost["price_per_gb_hub_to_spoke"])),
@@ -187,7 +187,7 @@ def _money(report: Mapping[str, Any]) -> Table:
 
 def _state(report: Mapping[str, Any]) -> Table:
     cache, metadata = report["cache"], report["metadata"]
-    return _pairs(
+    return pairs(
         "Cache and metadata",
         [
             ("cached", f"{size(cache['bytes'])} of {size(cache['capacity_bytes'])}"),
@@ -231,10 +231,10 @@ def _wear(report: Mapping[str, Any]) -> Table:
             warnings = ", ".join(smart["warnings"]) or "no warnings"
             used = f"{smart['used_percent']} % used, {smart['temperature_celsius']} C, {warnings}"
             rows.append((drive["device"], used))
-    return _pairs("Endurance", rows)
+    return pairs("Endurance", rows)
 
 
-def _jobs(report: Mapping[str, Any]) -> Table:
+def jobs(report: Mapping[str, Any]) -> Table:
     table = Table(title="Jobs", title_justify="left", box=None, pad_edge=False)
     for name in ("", "utilisation", "samples/s", "hit ratio"):
         table.add_column(name, justify="right" if name else "left")
@@ -245,7 +245,7 @@ def _jobs(report: Mapping[str, Any]) -> Table:
     return table
 
 
-def _warm_jobs(report: Mapping[str, Any]) -> Table:
+def warm_jobs(report: Mapping[str, Any]) -> Table:
     table = Table(title="Warm jobs", title_justify="left", box=None, pad_edge=False)
     for name in ("", "does", "state", "objects", "cached", "of", "rate", "left", "errors"):
         left = name in ("", "does", "state")
@@ -275,92 +275,7 @@ def render_report(report: Mapping[str, Any]) -> Group:
     for section in sections:
         parts += [section(report), ""]
     if report["jobs"]:
-        parts.append(_jobs(report))
+        parts.append(jobs(report))
     if report["warm"]:
-        parts.append(_warm_jobs(report))
+        parts.append(warm_jobs(report))
     return Group(*parts)
-
-
-def status_document(
-    before: Mapping[str, Any],
-    report: Mapping[str, Any],
-    readiness: Mapping[str, Any],
-    streams: list[dict[str, Any]],
-) -> dict[str, Any]:
-    """A spoke now, from two reports a moment apart. A rate is null when a reset lies between."""
-    wan, elapsed = report["wan"], report["seconds"] - before["seconds"]
-
-    def rate(now: float, then: float) -> float | None:
-        same = before["since"] == report["since"] and elapsed > 0
-        return (now - then) / elapsed if same else None
-
-    return {
-        "schema": 1,
-        "spoke": report["spoke"],
-        "ready": readiness["ready"],
-        "reasons": readiness["reasons"],
-        "hit_ratio": report["reads"]["hit_ratio"],
-        "requests_per_second": rate(report["reads"]["requests"], before["reads"]["requests"]),
-        "received_bytes_per_second": rate(wan["received_bytes"], before["wan"]["received_bytes"]),
-        "sent_bytes_per_second": rate(wan["sent_bytes"], before["wan"]["sent_bytes"]),
-        "rtt_ms": wan["rtt_ms"],
-        "prefetch_in_flight_bytes": report["prefetch"]["in_flight_bytes"],
-        "cache_bytes": report["cache"]["bytes"],
-        "cache_capacity_bytes": report["cache"]["capacity_bytes"],
-        "lease": report["metadata"]["lease"],
-        "lag_seconds": report["metadata"]["lag_seconds"],
-        "staleness_seconds": report["metadata"]["staleness_seconds"],
-        "policy": report["metadata"].get("policy", []),
-        "writeback_pending_bytes": report["writeback"]["pending_bytes"],
-        "jobs": report["jobs"],
-        "warm": report["warm"],
-        "streams": streams,
-    }
-
-
-def render_status(status: Mapping[str, Any], streams_max: int = 20) -> Group:
-    """One screen."""
-    if status["ready"]:
-        ready = "[green]ready[/green]"
-    else:
-        ready = "[red]not ready[/red]: " + "; ".join(status["reasons"])
-    now = _pairs(
-        "",
-        [
-            ("hit ratio, requests", percent(status["hit_ratio"])),
-            ("reads", f"{number(status['requests_per_second'], 1)}/s"),
-            ("received", rate(status["received_bytes_per_second"])),
-            ("sent", rate(status["sent_bytes_per_second"])),
-            ("round trip", ms(status["rtt_ms"])),
-            ("prefetches on their way", size(status["prefetch_in_flight_bytes"])),
-            ("cached", f"{size(status['cache_bytes'])} of {size(status['cache_capacity_bytes'])}"),
-            ("lease", f"{status['lease']}, lag {seconds(status['lag_seconds'])}"),
-        ],
-    )
-    parts: list[Any] = [f"{status['spoke']}  {ready}", now]
-    if status["jobs"]:
-        parts.append(_jobs(status))
-    if status["warm"]:
-        parts.append(_warm_jobs(status))
-    if status["streams"]:
-        parts.append(_streams(status["streams"], streams_max))
-    return Group(*parts)
-
-
-def _streams(streams: list[dict[str, Any]], most: int) -> Table:
-    title = f"Streams ({len(streams)}, the first {most})" if len(streams) > most else "Streams"
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    table.add_column("object", overflow="fold", ratio=1)
-    for name in ("pattern", "at", "of", "clients", "rate", "prefetched to"):
-        table.add_column(name, justify="right")
-    for stream in streams[:most]:
-        table.add_row(
-            str(stream.get("object")),
-            str(stream.get("pattern")),
-            size(stream.get("position")),
-            size(stream.get("size")),
-            number(stream.get("clients")),
-            rate(stream.get("bytes_per_second")),
-            size(stream.get("prefetched_to")),
-        )
-    return table

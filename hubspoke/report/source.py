@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from urllib.request import ProxyHandler, Request, build_opener
 
 from hubspoke.errors import FormatError, HubSpokeError
-from hubspoke.report.render import status_document
+from hubspoke.report.render_status import status_document
 from hubspoke.report.report import SCHEMA
 
 TIMEOUT_S = 10.0
@@ -136,5 +136,6 @@ class StatusSource:
         report = load_report(self._url)
         before, self._before = self._before, report
         readiness = get_json(f"{self._url}/readyz", refused=(503,))
-        streams = get_json(f"{self._url}/v1/streams")["streams"]
-        return status_document(before, report, readiness, streams)
+        believed = get_json(f"{self._url}/v1/streams")
+        streams, sets = believed["streams"], believed["data_sets"]
+        return status_document(before, report, readiness, streams, sets)

@@ -57,7 +57,6 @@ class FactsCollector:
             runway_seconds=None,
             full_copy_bytes=full_copy_bytes,
             endurance=self._endurance(),
-            streams=s.streams(),
             warm=s.warm.jobs(),
         )
 

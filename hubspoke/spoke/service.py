@@ -18,6 +18,7 @@ from hubspoke.adapters.disk_threads import DiskThreads
 from hubspoke.adapters.disks import Disks
 from hubspoke.adapters.drive import Drive
 from hubspoke.adapters.outcomes_file import OutcomesFile
+from hubspoke.core import beliefs
 from hubspoke.core.ids import (
     Change,
     ObjectEntry,
@@ -59,7 +60,7 @@ log = logging.getLogger(__name__)
 
 FOLDER_LIST_MAX = 1_024
 RESOLVED_KEPT_MAX = 4_096
-STREAMS_SHOWN_MAX = 1_000
+STREAMS_SHOWN_MAX = 256  # 50 us each, between reads
 SETTLE_S = 10.0  # a disk that takes longer is slow, and no reason to wait for
 DRIVES_INTERVAL_S = 15.0  # Prometheus' usual interval
 
@@ -330,8 +331,11 @@ class SpokeService:
 
     def streams(self) -> list[dict[str, Any]]:
         """What is believed about each stream, newest first, for /v1/streams."""
-        streams = sorted(self.core.prediction.streams, key=lambda s: -s.last_at)
-        return [s.describe() for s in streams[:STREAMS_SHOWN_MAX]]
+        return beliefs.streams(self.core.prediction, STREAMS_SHOWN_MAX)
+
+    def data_sets(self) -> list[dict[str, Any]]:
+        """The same of each data set that is read by items."""
+        return beliefs.data_sets(self.core.prediction)
 
     def model(self) -> dict[str, Any]:
         """The ranker, what it saw last of each stream, and what became of its kind."""

@@ -121,6 +121,9 @@ class FixedSpoke:
     def streams(self) -> list[dict[str, Any]]:
         return [{"object": "data/tokens.bin", "kind": "sequential"}]
 
+    def data_sets(self) -> list[dict[str, Any]]:
+        return [{"folder": "data/", "jobs": []}]
+
     def model(self) -> dict[str, Any]:
         return {"model": "rules: of a test", "columns": [], "scored": [], "outcomes": []}
 
@@ -219,6 +222,7 @@ async def test_streams_are_shown(client: Client) -> None:
     status, document = await client.get("/v1/streams")
     assert status == 200
     assert document["streams"][0]["object"] == "data/tokens.bin"
+    assert document["data_sets"][0]["folder"] == "data/"
 
 
 async def test_a_job_posts_its_meter(client: Client, clock: FixedClock) -> None:

@@ -14,7 +14,7 @@ from hubspoke.adapters.memory_namespace import MemoryNamespace
 from hubspoke.core.jobs import JobMeters
 from hubspoke.report.cost import prices_for
 from hubspoke.report.metrics import spoke_metrics
-from hubspoke.report.render import render_status, status_document
+from hubspoke.report.render_status import render_status, status_document
 from hubspoke.report.report import build_report
 from hubspoke.spoke.service import SpokeService
 from tests.shell.test_warm import MIB, TUNING, WARM, a_hub, a_spoke, ended, run, until
@@ -131,7 +131,7 @@ async def test_report_status_and_metrics_tell_of_warm_jobs() -> None:
                 'hubspoke_warm_job_state{state="done",warm_job="w2"} 0.0',
             ):
                 assert line in text, line
-            status = status_document(before, report, {"ready": True, "reasons": []}, [])
+            status = status_document(before, report, {"ready": True, "reasons": []}, [], [])
             assert status["warm"] == report["warm"]
             shown = plain(render_status(status))
             assert "failed (no_match)" in shown and "2.00 MiB" in shown

@@ -71,10 +71,10 @@ class Job:
         expected = self.evidence
         if expected <= EVIDENCE_MIN or self.repeats * REPEATS_PART > expected:
             return False
-        return not self._walks
+        return not self.walks
 
     @property
-    def _walks(self) -> bool:
+    def walks(self) -> bool:
         """Whether items come in listing order, which other generators know better."""
         last = np.array(self.order[-2 * RECENT :], np.int64)
         return len(last) > RECENT and bool((np.abs(np.diff(last)) <= 2).mean() > 0.5)
