@@ -121,6 +121,10 @@ def spoke(
     prefetch: Annotated[
         str | None, _option("--prefetch", "on|off", "Bring blocks before they are asked for (on).")
     ] = None,
+    infer_order: Annotated[
+        str | None,
+        _option("--infer-order", "on|off", "Find the seed of a shuffle by its first reads (on)."),
+    ] = None,
     cache_dwpd: Annotated[
         str | None,
         _option("--cache-dwpd", "NUMBER", "Drive writes per day the cache's drives stand."),

@@ -103,6 +103,7 @@ class SpokeConfig(_Config):
         *_checked(values.rules, "PREFIX=strict or PREFIX=bounded:SECONDS, each prefix once"),
     ] = ()
     prefetch: Annotated[bool, *_ON_OFF] = True
+    infer_order: Annotated[bool, *_ON_OFF] = True
     cache_dwpd: Annotated[
         float | None,
         *_checked(values.dwpd, "full drive writes per day the cache's drives stand, as 0.3"),

@@ -63,6 +63,7 @@ from hubspoke.frontends.server import HttpServer, address, bind
 from hubspoke.hub.service import HubService
 from hubspoke.hub.tuning import HubTuning
 from hubspoke.ports import ObjectStore
+from hubspoke.spoke.order_search import OrderSearch
 from hubspoke.spoke.renewal import FollowerTuning
 from hubspoke.spoke.service import SpokeService
 from hubspoke.spoke.tuning import SpokeTuning
@@ -327,6 +328,7 @@ async def _spoke_process(config: SpokeConfig, state: Path, locks: FolderLocks) -
         capacity=size(config.cache),
         spoke_id=spoke_id(state),
         prefetch=config.prefetch,
+        infer_order=config.infer_order,
         region=config.region,
         dwpd=config.cache_dwpd,
         follower=FollowerTuning(policy=PartitionPolicy(config.policy)),
@@ -346,6 +348,7 @@ async def _spoke_process(config: SpokeConfig, state: Path, locks: FolderLocks) -
         tuning,
         capacity_of=size,
         outcomes=OutcomesFile(state),
+        search=OrderSearch(),
     )
     phase = Phase()
     return Process(

@@ -8,6 +8,14 @@ import typer
 from hubspoke.cli_parts import Json, fail, option
 from hubspoke.errors import ConfigError, HubSpokeError
 
+InferOrder = Annotated[
+    list[str] | None,
+    option("--infer-order", "on|off", "Find seeds of shuffles (on); twice for both."),
+]
+SearchSeconds = Annotated[
+    float | None, option("--search-seconds", "S", "What trying all 2^32 seeds takes (60).")
+]
+
 
 def simulate(
     workloads: Annotated[
@@ -39,6 +47,8 @@ def simulate(
             "s3fifo, pinned, belady, readahead, leap, stride.",
         ),
     ] = None,
+    infer_order: InferOrder = None,
+    search_seconds: SearchSeconds = None,
     plot: Annotated[
         str | None, option("--plot", "DIR", "A picture of each run (needs the extra lab).")
     ] = None,
@@ -52,6 +62,7 @@ def simulate(
     from pathlib import Path
 
     from hubspoke.sim.prediction import command
+    from hubspoke.sim.prediction.order_answers import SEARCH_S
 
     try:
         command.simulate(
@@ -65,6 +76,8 @@ def simulate(
                 plots=None if plot is None else Path(plot),
                 as_json=as_json,
                 policies=policy or (),
+                infer_order=infer_order or (),
+                search_s=SEARCH_S if search_seconds is None else search_seconds,
             )
         )
     except ConfigError as e:

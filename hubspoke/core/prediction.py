@@ -7,6 +7,7 @@ candidates scored, and queues what of it is absent and chosen.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from hubspoke.core.cache import Cache
 from hubspoke.core.cached_object import CachedObject
@@ -16,6 +17,7 @@ from hubspoke.core.following import YOUNG_ACCESSES, Following
 from hubspoke.core.generators import blind_fill, heads, layout, next_object
 from hubspoke.core.generators.candidates import Ahead, Candidate, Listing
 from hubspoke.core.ids import PAGE_BYTES, ObjectEntry, ObjectName, page_span
+from hubspoke.core.inference.inference import Inference
 from hubspoke.core.ledger import Ledger
 from hubspoke.core.pacing import PathModel
 from hubspoke.core.page_codes import IS_ABSENT
@@ -65,6 +67,7 @@ class Prediction:
         self.layouts = layout.Layouts(cache, listing, config.depth)
         self._heads = heads.Heads(listing)
         self._following = Following(config.depth, listing, self._heads.shuffled)
+        self.inference = Inference()
 
     def knows(self, number: int) -> bool:
         """Whether a stream of the object has had time to be recognised."""
@@ -121,7 +124,10 @@ class Prediction:
             known = s.pattern in (Pattern.SEQUENTIAL, Pattern.STRIDED)
             if s.layout or (known and s.accesses > YOUNG_ACCESSES):
                 self.epochs.understood(folder_of(s.obj.name))
-        self.epochs.observe(accesses, now, relearned)
+        for each in self.epochs.observe(accesses, now, relearned):
+            if self._config.infer_order:
+                for job in each.jobs.all:
+                    self.inference.look(job, partial(each.adopt, job), now)
 
     @property
     def busy(self) -> bool:

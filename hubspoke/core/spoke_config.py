@@ -11,6 +11,7 @@ from hubspoke.core.plan import PlanConfig
 class SpokeConfig:
     capacity: int  # bytes of cache, a hard cap
     prefetch: bool = True
+    infer_order: bool = False  # whether whoever drives the core answers `Inference.requests`
     pacing: PacingConfig = field(default_factory=PacingConfig)
     depth: DepthConfig = field(default_factory=DepthConfig)
     plan: PlanConfig = field(default_factory=PlanConfig)

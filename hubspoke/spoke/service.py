@@ -24,10 +24,10 @@ from hubspoke.core.ids import (
     ObjectEntry,
     ObjectName,
 )
+from hubspoke.core.inference.question import Answer
 from hubspoke.core.ledger import Ledger
 from hubspoke.core.namespace import Listed, PageSpan
 from hubspoke.core.spoke import SpokeCore
-from hubspoke.core.spoke_config import SpokeConfig
 from hubspoke.errors import (
     HubSpokeError,
     NoSuchBucket,
@@ -49,6 +49,7 @@ from hubspoke.spoke.filler import Filler
 from hubspoke.spoke.follower import Follower
 from hubspoke.spoke.late_folder import take_in
 from hubspoke.spoke.looks import Looks
+from hubspoke.spoke.order_search import OrderSearch
 from hubspoke.spoke.reads import SpokeReads
 from hubspoke.spoke.recording import Recorders
 from hubspoke.spoke.remembered import Remembered
@@ -93,9 +94,10 @@ class SpokeService:
         rng: random.Random | None = None,
         capacity_of: CapacityOf | None = None,
         outcomes: OutcomesFile | None = None,
+        search: OrderSearch | None = None,
     ) -> None:
         """rng: what retries are spread by; a simulation gives its own. capacity_of: see Upkeep.
-        outcomes: where they are kept over restarts."""
+        outcomes: where they are kept over restarts. search: for seeds of shuffles, None: none."""
         self.tuning = tuning
         self.ranker = ranker
         self.follower = Follower(
@@ -114,15 +116,14 @@ class SpokeService:
         self.drives: list[BlockDevice] = []
         self.disks = Disks(drives, clock, tuning.health)
         self.clock = clock
-        config = SpokeConfig(
-            tuning.capacity, tuning.prefetch, pacing=tuning.pacing, depth=tuning.depth
-        )
+        config = tuning.core_config(searching=search is not None)
         self.core = SpokeCore(
             config, ranker.score, _Listing(namespace), clock.now(), clock.unix_ns()
         )
         self._remembered = Remembered(self.core.prediction.scoring.outcomes, outcomes)
         self.filler = Filler(self.core, link, self.disks, clock, tuning.spoke_id)
         self.core.fills = self.filler.fills
+        self._search = search
         self.upkeep = Upkeep(
             self.core,
             self.filler,
@@ -167,6 +168,8 @@ class SpokeService:
         await self._remembered.recall(self.clock.now())
         self.warm.open()
         await self.follower.start()
+        if self._search is not None:
+            self._search.start(self._answered)
         self._spawn(self._connect())
         self._spawn(self._watch_drives())
         self._spawn(self.upkeep.keep_space())
@@ -187,6 +190,8 @@ class SpokeService:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._looks.close()
         await self._remembered.close()
+        if self._search is not None:
+            await self._search.close()
         await self.upkeep.close()
         await self.filler.close()
         await self.link.close()
@@ -326,6 +331,13 @@ class SpokeService:
         self.filler.drop(self.core.predict(self._predicted))
         self._looks.look()
         self.filler.dispatch_unheld()
+        requests = self.core.prediction.inference.requests()
+        if requests and self._search is not None:
+            self._search.ask(requests)
+
+    def _answered(self, number: int, answer: Answer) -> None:
+        self.core.prediction.inference.answered(number, answer, self.clock.now())
+        self._predict_soon(self.clock.now())
 
     # -- what is told about it ----------------------------------------------------------------
 

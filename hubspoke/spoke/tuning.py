@@ -6,6 +6,7 @@ from hubspoke.core.budget import BudgetConfig
 from hubspoke.core.generators.candidates import DepthConfig
 from hubspoke.core.health import HealthConfig
 from hubspoke.core.pacing import PacingConfig
+from hubspoke.core.spoke_config import SpokeConfig
 from hubspoke.spoke.recording import RecordingTuning
 from hubspoke.spoke.renewal import FollowerTuning
 from hubspoke.spoke.warm_tuning import WarmTuning
@@ -16,6 +17,7 @@ class SpokeTuning:
     capacity: int
     spoke_id: str
     prefetch: bool = True
+    infer_order: bool = True  # where there is somebody to search
     region: str = ""
     # A read is given up after this long; loaders retry a 503, they do not survive a hang.
     read_deadline_s: float = 30.0
@@ -40,3 +42,13 @@ class SpokeTuning:
     follower: FollowerTuning = field(default_factory=FollowerTuning)
     warm: WarmTuning = field(default_factory=WarmTuning)
     recording: RecordingTuning = field(default_factory=RecordingTuning)
+
+    def core_config(self, *, searching: bool) -> SpokeConfig:
+        """searching: whether somebody searches for orders."""
+        return SpokeConfig(
+            self.capacity,
+            self.prefetch,
+            self.infer_order and searching,
+            pacing=self.pacing,
+            depth=self.depth,
+        )

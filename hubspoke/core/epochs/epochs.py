@@ -21,8 +21,10 @@ class Epochs:
 
     def observe(
         self, accesses: Sequence[Access], now: float, relearned: Callable[[str], None]
-    ) -> None:
-        """Take accesses in, in order of time. relearned: told why an order was dropped."""
+    ) -> list[ItemSet]:
+        """Take accesses in, in order of time; returns the sets that were read. relearned: told
+        why an order was dropped."""
+        moved = []
         for reads in self.data_sets.observe(accesses):
             items = reads.folder.items
             if items is None or not items.count or not len(reads.items):
@@ -31,8 +33,10 @@ class Epochs:
             if found is None or found.items is not items:
                 found = self.sets[items.folder] = ItemSet(items, self._cache, now)
             found.take(reads, now, relearned)
+            moved.append(found)
         for folder in [f for f in self.sets if f not in self.data_sets]:
             self.sets.pop(folder).end()
+        return moved
 
     def known(self, name: ObjectName) -> ItemSet | None:
         """The data set the object belongs to, if it is read by items."""

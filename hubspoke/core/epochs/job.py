@@ -55,6 +55,11 @@ class Job:
         return len(self.order)
 
     @property
+    def known(self) -> KnownOrder | None:
+        """The order that is followed."""
+        return None if self.follower is None else self.follower.order
+
+    @property
     def evidence(self) -> float:
         """Repeats to be expected of draws with replacement."""
         if self.epoch:
@@ -68,6 +73,8 @@ class Job:
     @property
     def believed(self) -> bool:
         """Whether what is unread will be read in this epoch."""
+        if self.follower is not None:
+            return True
         expected = self.evidence
         if expected <= EVIDENCE_MIN or self.repeats * REPEATS_PART > expected:
             return False

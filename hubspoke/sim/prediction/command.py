@@ -11,8 +11,10 @@ from rich.console import Console
 from rich.table import Table
 
 from hubspoke.errors import ConfigError
+from hubspoke.sim.prediction.order_answers import SEARCH_S
 from hubspoke.sim.prediction.plot import check_plot, plot
 from hubspoke.sim.prediction.run import (
+    OURS,
     Options,
     check,
     check_run,
@@ -28,7 +30,8 @@ TABLE_WIDTH = 130
 @dataclass(frozen=True, slots=True)
 class Request:
     """What was asked for. prefetch: on, off or None; trace: instead of workloads; capacity: of
-    the trace's cache, bytes; policies: each in the spoke's place, or our own."""
+    the trace's cache, bytes; policies: each in the spoke's place, or our own; infer_order: on, off
+    or both, for our own; search_s: what it takes to try all seeds."""
 
     names: Sequence[str] = ()
     part: int = 1
@@ -39,6 +42,8 @@ class Request:
     plots: Path | None = None
     as_json: bool = False
     policies: Sequence[str] = ()
+    infer_order: Sequence[str] = ()
+    search_s: float = SEARCH_S
 
 
 def simulate(request: Request) -> None:
@@ -47,7 +52,11 @@ def simulate(request: Request) -> None:
     if request.prefetch not in ("on", "off", None):
         raise ConfigError(f"--prefetch {request.prefetch}: on or off")
     on = None if request.prefetch is None else request.prefetch == "on"
-    each = [Options(request.part, on, request.seed, p) for p in policies(request.policies)]
+    each = [
+        Options(request.part, on, request.seed, p, request.search_s if infer else None)
+        for p in policies(request.policies)
+        for infer in (_inferring(request.infer_order) if p == OURS else (False,))
+    ]
     for options in each:
         check(options)
     if request.trace is not None:
@@ -60,6 +69,13 @@ def simulate(request: Request) -> None:
         print(json.dumps({"workloads": documents}, indent=2))
     else:
         Console(width=max(Console().width, TABLE_WIDTH)).print(table(documents))
+
+
+def _inferring(words: Sequence[str]) -> list[bool]:
+    for word in words:
+        if word not in ("on", "off"):
+            raise ConfigError(f"--infer-order {word}: on or off")
+    return [word == "on" for word in dict.fromkeys(words)] or [True]
 
 
 def _of_trace(request: Request, trace: Path, each: Sequence[Options]) -> list[dict[str, Any]]:
@@ -84,7 +100,7 @@ def _of_workloads(request: Request, each: Sequence[Options]) -> list[dict[str, A
         if plots is not None:
             plot(document, plots)
         if not request.as_json:
-            who = f"{document['workload']} {document['policy']}"
+            who = f"{document['workload']} {_policy(document)}"
             print(f"{who}: {document['reads']:,} reads, {document['cpu_s']} s", file=sys.stderr)
 
     runs = [(name, options) for name in wanted for options in each]
@@ -105,7 +121,7 @@ def table(documents: Sequence[dict[str, Any]]) -> Table:
         jobs = d["jobs"]
         shown.add_row(
             d["workload"],
-            d["policy"],
+            _policy(d),
             f"{d['reads']:,}",
             _percent(d["hit_ratio"]),
             _percent(d["of_ceiling"]),
@@ -119,6 +135,11 @@ def table(documents: Sequence[dict[str, Any]]) -> Table:
             f"{d['p99_ms']:.2f} ms",
         )
     return shown
+
+
+def _policy(document: dict[str, Any]) -> str:
+    inferring = document.get("infer_order", True)
+    return str(document["policy"]) if inferring else f"{document['policy']}, infer-order off"
 
 
 def _percent(value: float | None) -> str:

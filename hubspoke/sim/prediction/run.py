@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hubspoke.errors import ConfigError
+from hubspoke.sim.prediction.order_answers import SEARCH_S
 from hubspoke.sim.prediction.peers import NAMES
 from hubspoke.sim.prediction.replay import of_trace
 from hubspoke.sim.prediction.result import result
@@ -20,19 +21,21 @@ from hubspoke.traces.format import read_trace
 
 PARTS_MAX = 1_024
 # The longest first, or it would run alone at the end.
-LONGEST_FIRST = ("W4", "W12", "W10", "W9", "W3", "W2", "W1")
+LONGEST_FIRST = ("W4", "W5", "W12", "W10", "W9", "W3", "W2", "W1")
 OURS = "hubspoke"
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """prefetch: None is on, and for a trace as it was in its run. policy: a peer's in the spoke's
-    place, or our own."""
+    place, or our own. search_s: what our own takes to try all seeds, None: it infers no
+    orders."""
 
     part: int = 1
     prefetch: bool | None = None
     seed: int = 0
     policy: str = OURS
+    search_s: float | None = SEARCH_S
 
 
 def policies(names: Sequence[str]) -> list[str]:
@@ -59,6 +62,8 @@ def check(options: Options) -> None:
         raise ConfigError(f"--prefetch: of the spoke; the policy {options.policy} is as it is")
     if not 1 <= options.part <= PARTS_MAX:
         raise ConfigError(f"--scale {options.part}: 1 (full size) to {PARTS_MAX}, a part of it")
+    if not 0 <= (options.search_s or 0.0) <= 86_400:
+        raise ConfigError(f"--search-seconds {options.search_s}: 0 to a day")
     if not 0 <= options.seed < 2**31:
         raise ConfigError(f"--seed {options.seed}: 0 to {2**31 - 1}")
 
@@ -91,11 +96,19 @@ def run_workload(
     """prefetch: if the options do not say."""
     began = time.process_time()
     on = bool(prefetch if options.prefetch is None else options.prefetch)
-    world = World(workload, prefetch=on, policy=None if options.policy == OURS else options.policy)
+    world = World(
+        workload,
+        prefetch=on,
+        search_s=options.search_s,
+        policy=None if options.policy == OURS else options.policy,
+    )
     world.run()
     document = result(world, time.process_time() - began)
     document |= {"scale": options.part, "prefetch": on, "seed": options.seed}
     document["policy"] = options.policy
+    if options.policy == OURS:
+        document["infer_order"] = options.search_s is not None
+        document["search_s"] = options.search_s
     return document
 
 

@@ -8,7 +8,7 @@ Not simulated: files, digests, compression, and a drive that fails. A hit does n
 as a direct hit in production does not.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from hubspoke.core.cached_object import CachedObject
@@ -18,10 +18,10 @@ from hubspoke.core.layouts.book import Due
 from hubspoke.core.layouts.probe import Look, Seen
 from hubspoke.core.ranking import Score
 from hubspoke.core.spoke import SpokeCore
-from hubspoke.core.spoke_config import SpokeConfig
 from hubspoke.sim.prediction.disk import Disk
 from hubspoke.sim.prediction.engine import Engine
 from hubspoke.sim.prediction.objects import Objects
+from hubspoke.sim.prediction.order_answers import SEARCH_S, OrderAnswers
 from hubspoke.sim.prediction.path import Path
 from hubspoke.sim.prediction.recorder import Outcome, Recorder
 from hubspoke.spoke.tuning import SpokeTuning
@@ -61,14 +61,17 @@ class SimSpoke:
         tuning: SpokeTuning,
         score: Score,
         layouts: LayoutOf | None = None,
+        planted: Sequence[int] = (),
+        search_s: float = SEARCH_S,
     ) -> None:
-        """layouts: what is seen where the core looks; None: nothing."""
-        config = SpokeConfig(
-            tuning.capacity, tuning.prefetch, pacing=tuning.pacing, depth=tuning.depth
-        )
+        """layouts: what is seen where the core looks; None: nothing. planted, search_s: see
+        OrderAnswers."""
+        config = tuning.core_config(searching=True)
         self.core = SpokeCore(config, score, objects, engine.now, 0)
         self.core.path.round_trip(path.config.rtt_s)
         self._layouts: LayoutOf = layouts or (lambda name, look: None)
+        inference = self.core.prediction.inference
+        self._search = OrderAnswers(engine, planted, search_s, inference.answered)
         self.stale_reads = 0
         self._engine, self._objects = engine, objects
         self._path, self._disk, self._recorder = path, disk, recorder
@@ -185,6 +188,7 @@ class SimSpoke:
             length = due.look.span.length
             at = self._disk.read(length, self._engine.now) + length * PARSE_S_PER_BYTE
             self._engine.at(at, self._look, due)
+        self._search.ask(self.core.prediction.inference.requests())
         self._dispatch()
 
     def _look(self, due: Due) -> None:

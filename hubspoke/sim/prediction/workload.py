@@ -25,6 +25,7 @@ class Workload:
     of an oracle that learns the job at its first read, one for each worker (the ceiling).
     happenings: told the world before the jobs start. recorded: what it reads instead of by jobs.
     layouts: what an object's bytes would say where they are looked at.
+    seeds: that it drew and nobody could guess (`order_answers`).
     """
 
     name: str
@@ -39,6 +40,7 @@ class Workload:
     happenings: "Callable[[World], None] | None" = None
     recorded: Trace | None = None
     layouts: Callable[[str, Look], Seen | None] | None = None
+    seeds: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)

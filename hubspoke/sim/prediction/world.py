@@ -7,6 +7,7 @@ from hubspoke.sim.prediction.disk import Disk
 from hubspoke.sim.prediction.engine import Engine
 from hubspoke.sim.prediction.job import Job
 from hubspoke.sim.prediction.objects import Objects
+from hubspoke.sim.prediction.order_answers import SEARCH_S
 from hubspoke.sim.prediction.path import Path
 from hubspoke.sim.prediction.peer_spoke import PeerSpoke
 from hubspoke.sim.prediction.peers import make
@@ -24,11 +25,13 @@ class World:
         workload: Workload,
         *,
         prefetch: bool = True,
+        search_s: float | None = SEARCH_S,
         policy: str | None = None,
         score: Score | None = None,
     ) -> None:
         """policy: of a peer (`peers.NAMES`) that takes the spoke's place; prefetch is the
-        spoke's, and so is score: the installed ranker's if not given."""
+        spoke's, and so are score: the installed ranker's if not given, and search_s: what it
+        takes to try all seeds, None: orders are not inferred."""
         self.workload = workload
         self.engine = Engine()
         self.objects = Objects(workload.names, workload.sizes)
@@ -36,7 +39,7 @@ class World:
         self.disk = Disk(workload.disk)
         self.recorder = Recorder()
         self.reader: SimSpoke | PeerSpoke = (
-            self._spoke(prefetch, score or installed_score())
+            self._spoke(prefetch, search_s, score or installed_score())
             if policy is None
             else self._peer(policy)
         )
@@ -47,16 +50,18 @@ class World:
             client += spec.clients
         self.clients = client
 
-    def _spoke(self, prefetch: bool, score: Score) -> SimSpoke:
+    def _spoke(self, prefetch: bool, search_s: float | None, score: Score) -> SimSpoke:
         return SimSpoke(
             self.engine,
             self.objects,
             self.path,
             self.disk,
             self.recorder,
-            tuning=SpokeTuning(self.workload.capacity, "simulated", prefetch),
+            tuning=SpokeTuning(self.workload.capacity, "simulated", prefetch, search_s is not None),
             score=score,
             layouts=self.workload.layouts,
+            planted=self.workload.seeds,
+            search_s=search_s or 0.0,
         )
 
     def _peer(self, policy: str) -> PeerSpoke:

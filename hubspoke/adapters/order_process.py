@@ -1,0 +1,108 @@
+"""The search process: `python -m hubspoke.adapters.order_process`, requests in, answers out.
+
+A process of its own because numba takes a second to import and a search all processors for half a
+minute. What a job waits for (a default seed, the next epoch's order) is done at once. A search of
+all seeds runs in threads at nice 19, in slices of 50 ms, between which it can be paused and quick
+requests go first; it is given up after DEADLINE_S. The process ends with its standard input, so
+it does not outlive the spoke, however that dies.
+"""
+
+import os
+import queue
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import BinaryIO
+
+from hubspoke.adapters.order_messages import LENGTH, Word, pack_answer, unpack_request
+from hubspoke.adapters.seed_search import SeedSearch
+from hubspoke.core.inference.question import Answer, Build, Question, Request
+from hubspoke.core.inference.search import search
+
+THREADS_MAX = 8
+DEADLINE_S = 600.0  # of one search, pauses included
+
+
+def _lowest_priority() -> None:
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+
+
+def read_requests(source: BinaryIO, inbox: "queue.SimpleQueue[Request | Word]") -> None:
+    """Until the end of input, which ends the process."""
+    while len(head := source.read(LENGTH.size)) == LENGTH.size:
+        (length,) = LENGTH.unpack(head)
+        inbox.put(unpack_request(source.read(length)))
+    os._exit(0)  # whatever a thread of ours is computing
+
+
+class Searches:
+    """Quick ones at once, the others one by one between them."""
+
+    def __init__(self, inbox: "queue.SimpleQueue[Request | Word]", target: BinaryIO) -> None:
+        threads = min(os.cpu_count() or 1, THREADS_MAX)
+        self._inbox, self._target = inbox, target
+        self._quick = SeedSearch()
+        self._low = ThreadPoolExecutor(1, initializer=_lowest_priority)
+        pool = ThreadPoolExecutor(threads, initializer=_lowest_priority)
+        self._slow = SeedSearch(pool, threads)
+        self._waiting: deque[Request] = deque()
+        self._paused = False
+        self._running: tuple[int, Iterator[Answer], float] | None = None
+
+    def run(self) -> None:
+        while True:
+            idle = self._running is None or self._paused
+            try:
+                self._take(self._inbox.get(block=idle))
+            except queue.Empty:
+                self._slice()
+
+    def _take(self, message: Request | Word) -> None:
+        match message:
+            case "pause" | "go on":
+                self._paused = message == "pause"
+            case Build() | Question(thorough=False):
+                found = None
+                for answer in search(message, self._quick):
+                    found = answer or found
+                self._answer(message.number, found)
+            case _:
+                self._waiting.append(message)
+        if self._running is None and self._waiting:
+            request = self._waiting.popleft()
+            steps = search(request, self._slow)
+            self._running = request.number, steps, time.monotonic() + DEADLINE_S
+
+    def _slice(self) -> None:
+        assert self._running is not None
+        number, steps, deadline = self._running
+        try:
+            answer = self._low.submit(next, steps).result()
+            if answer is None and time.monotonic() < deadline:
+                return
+        except StopIteration:
+            answer = None
+        self._running = None
+        self._answer(number, answer)
+        if self._waiting:
+            self._take(self._waiting.popleft())
+
+    def _answer(self, number: int, answer: Answer) -> None:
+        self._target.write(pack_answer(number, answer))
+        self._target.flush()
+
+
+def main() -> None:
+    inbox: queue.SimpleQueue[Request | Word] = queue.SimpleQueue()
+    reader = threading.Thread(
+        target=read_requests, args=(sys.stdin.buffer, inbox), daemon=True, name="requests"
+    )
+    reader.start()
+    Searches(inbox, sys.stdout.buffer).run()
+
+
+if __name__ == "__main__":
+    main()

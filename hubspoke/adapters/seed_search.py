@@ -1,0 +1,243 @@
+"""Seeds of torch's generator by what a permutation begins with: loops compiled by numba.
+
+To be imported only where a second for numba is no harm. MT19937 is seeded by a recurrence of 624
+words, but output i needs words i, i+1 and i+397 alone, so a candidate costs 400 steps, taken for
+LANES seeds at a time in vector registers. A seed passes if one of its first two places was read
+(one read may have been missed), then by its first four; what is left is drawn exactly, with a tiny
+log of swaps, until it has missed too often. bench/seed_search.py measures it.
+
+Source: ORDERS C.1; aten/src/ATen/native/TensorFactories.cpp (randperm_cpu).
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ParamSpec, TypeVar
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+LANES = 256
+FOUND_MAX = 1_024  # of one call: more means that the test says nothing
+PLACES_MAX = 64  # of an order that are looked at
+MULTIPLIER = np.uint32(1812433253)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+u32 = np.uint32
+
+
+def _compiled(function: Callable[P, R]) -> Callable[P, R]:
+    """Machine code that lets other threads run, kept between runs where that is possible."""
+    njit: Any = numba.njit
+    try:
+        made: Callable[P, R] = njit(cache=True, nogil=True)(function)
+    except RuntimeError:  # "cannot cache function ...: no locator available"
+        made = njit(nogil=True)(function)
+    return made
+
+
+@_compiled
+def _output(low: int, high: int, middle: int) -> int:
+    """Output i of a fresh generator from its words i, i + 1 and i + 397."""
+    y = u32((low & u32(0x80000000)) | (high & u32(0x7FFFFFFF)))
+    v = u32(middle ^ (y >> u32(1)))
+    if high & u32(1):
+        v = u32(v ^ u32(0x9908B0DF))
+    v = u32(v ^ (v >> u32(11)))
+    v = u32(v ^ ((v << u32(7)) & u32(0x9D2C5680)))
+    v = u32(v ^ ((v << u32(15)) & u32(0xEFC60000)))
+    return u32(v ^ (v >> u32(18)))  # type: ignore[return-value]  # an int to numba's callers
+
+
+@_compiled
+def _swap(order: npt.NDArray[np.int32], draws: npt.NDArray[np.uint32]) -> None:
+    n = len(order)
+    for i in range(n - 1):
+        j = i + draws[i] % u32(n - i)
+        order[i], order[j] = order[j], order[i]
+
+
+@_compiled
+def _begins(
+    seed: int,
+    n: int,
+    seen: npt.NDArray[np.uint8],
+    places: int,
+    misses: int,
+    words: npt.NDArray[np.uint32],
+    log: npt.NDArray[np.int64],
+) -> bool:
+    """Whether all but `misses` of the first places of this seed's order were read."""
+    words[0] = u32(seed)
+    for i in range(1, 397 + places):
+        x = words[i - 1]
+        words[i] = MULTIPLIER * u32(x ^ (x >> u32(30))) + u32(i)
+    missed = 0
+    for i in range(places):
+        j = i + _output(words[i], words[i + 1], words[i + 397]) % u32(n - i)
+        # The value at a place is its number, unless a swap has put another one there.
+        at_i, at_j = i, j
+        for k in range(i - 1, -1, -1):
+            if log[k, 0] == i:
+                at_i = log[k, 1]
+                break
+        for k in range(i - 1, -1, -1):
+            if log[k, 0] == j:
+                at_j = log[k, 1]
+                break
+        log[i, 0], log[i, 1] = j, at_i
+        if not seen[at_j]:
+            missed += 1
+            if missed > misses:
+                return False
+    return True
+
+
+@_compiled
+def _scan(
+    first: int,
+    count: int,
+    n: int,
+    seen: npt.NDArray[np.uint8],
+    need: int,
+    places: int,
+    misses: int,
+    found: npt.NDArray[np.int64],
+) -> int:
+    """Seeds [first, first + count) whose order begins with what was seen; how many there are."""
+    low = np.empty((5, LANES), np.uint32)
+    high = np.empty((4, LANES), np.uint32)
+    w = np.empty(LANES, np.uint32)
+    words = np.empty(397 + PLACES_MAX, np.uint32)
+    log = np.empty((PLACES_MAX, 2), np.int64)
+    total = 0
+    for base in range(first, first + count, LANES):
+        for lane in range(LANES):
+            w[lane] = u32(base + lane)
+            low[0, lane] = w[lane]
+        for i in range(1, 5):
+            for lane in range(LANES):
+                x = w[lane]
+                w[lane] = MULTIPLIER * u32(x ^ (x >> u32(30))) + u32(i)
+                low[i, lane] = w[lane]
+        for i in range(5, 397):
+            for lane in range(LANES):
+                x = w[lane]
+                w[lane] = MULTIPLIER * u32(x ^ (x >> u32(30))) + u32(i)
+        for i in range(4):
+            for lane in range(LANES):
+                x = w[lane]
+                w[lane] = MULTIPLIER * u32(x ^ (x >> u32(30))) + u32(397 + i)
+                high[i, lane] = w[lane]
+        for lane in range(LANES):
+            passed = seen[_output(low[0, lane], low[1, lane], high[0, lane]) % u32(n)]
+            passed += seen[1 + _output(low[1, lane], low[2, lane], high[1, lane]) % u32(n - 1)]
+            if not passed:
+                continue
+            passed += seen[2 + _output(low[2, lane], low[3, lane], high[2, lane]) % u32(n - 2)]
+            passed += seen[3 + _output(low[3, lane], low[4, lane], high[3, lane]) % u32(n - 3)]
+            seed = base + lane
+            if passed < need or seed >= first + count:
+                continue
+            if _begins(seed, n, seen, places, misses, words, log):
+                if total < len(found):
+                    found[total] = seed
+                total += 1
+    return total
+
+
+@_compiled
+def _streams(first: int, count: int, value: int, found: npt.NDArray[np.int64]) -> int:
+    """Seeds [first, first + count) whose fourth output is `value`; how many there are."""
+    w = np.empty(LANES, np.uint32)
+    w3 = np.empty(LANES, np.uint32)
+    w4 = np.empty(LANES, np.uint32)
+    total = 0
+    for base in range(first, first + count, LANES):
+        for lane in range(LANES):
+            w[lane] = u32(base + lane)
+        for i in range(1, 5):
+            for lane in range(LANES):
+                x = w[lane]
+                w3[lane] = x
+                w[lane] = MULTIPLIER * u32(x ^ (x >> u32(30))) + u32(i)
+        for lane in range(LANES):
+            w4[lane] = w[lane]
+        for i in range(5, 401):
+            for lane in range(LANES):
+                x = w[lane]
+                w[lane] = MULTIPLIER * u32(x ^ (x >> u32(30))) + u32(i)
+        for lane in range(LANES):
+            if _output(w3[lane], w4[lane], w[lane]) == u32(value) and base + lane < first + count:
+                if total < len(found):
+                    found[total] = base + lane
+                total += 1
+    return total
+
+
+class SeedSearch:
+    """core.inference.search.Kernel. pool: what threads to use; None: the caller's."""
+
+    def __init__(self, pool: ThreadPoolExecutor | None = None, threads: int = 1) -> None:
+        self._pool = pool
+        self._threads = threads
+
+    def order(self, n: int, seed: int) -> npt.NDArray[np.int32]:
+        """See Kernel."""
+        order = np.arange(n, dtype=np.int32)
+        rng = np.random.RandomState(seed % 2**32)
+        _swap(order, rng.randint(0, 2**32, size=max(n - 1, 0), dtype=np.uint32))
+        return order
+
+    def scan(
+        self,
+        first: int,
+        count: int,
+        n: int,
+        seen: npt.NDArray[np.uint8],
+        *,
+        need: int,
+        places: int,
+        misses: int,
+    ) -> list[int]:
+        """See Kernel."""
+        assert 4 <= places <= min(PLACES_MAX, n - 1) and len(seen) == n, (places, n)
+
+        def part(begin: int, size: int, found: npt.NDArray[np.int64]) -> int:
+            return _scan(begin, size, n, seen, need, places, misses, found)
+
+        return self._parts(part, first, count)
+
+    def streams(self, first: int, count: int, value: int) -> list[int]:
+        """See Kernel."""
+
+        def part(begin: int, size: int, found: npt.NDArray[np.int64]) -> int:
+            return _streams(begin, size, value, found)
+
+        return self._parts(part, first, count)
+
+    def outputs(self, seed: int, count: int) -> list[int]:
+        """See Kernel."""
+        rng = np.random.RandomState(seed % 2**32)
+        draws: list[int] = rng.randint(0, 2**32, size=count, dtype=np.uint32).tolist()
+        return draws
+
+    def _parts(
+        self,
+        part: Callable[[int, int, npt.NDArray[np.int64]], int],
+        first: int,
+        count: int,
+    ) -> list[int]:
+        threads = self._threads if self._pool is not None and count >= LANES * 64 else 1
+        each = -(-count // threads)
+
+        def one(begin: int) -> Sequence[int]:
+            found = np.empty(FOUND_MAX, np.int64)
+            total = part(begin, min(each, first + count - begin), found)
+            result: list[int] = found[: min(total, FOUND_MAX)].tolist()
+            return result
+
+        begins = range(first, first + count, each)
+        map_ = map if self._pool is None or threads == 1 else self._pool.map
+        return [seed for found in map_(one, begins) for seed in found]

@@ -1,0 +1,274 @@
+"""Which jobs read in an order that can be computed: asks, confirms, and gives it to the job.
+
+Of each job the first reads of an epoch are asked about when there are 16, 32, ...; whoever
+searches answers later (`answered`). An answer is confirmed by reads that came after the question
+and becomes the job's order, with the next epoch's built beside it. The job's follower checks every
+read and drops an order that does not fit; then it is asked about anew. A job of which nothing is
+found costs a comparison of numbers for each batch of reads.
+"""
+
+import math
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from hubspoke.core.epochs.known import KnownOrder
+from hubspoke.core.inference.evidence import OUTSIDE_MAX
+from hubspoke.core.inference.question import (
+    Answer,
+    Build,
+    Follow,
+    Followers,
+    Found,
+    Question,
+    Request,
+)
+from hubspoke.core.inference.search import ITEMS_MAX, ITEMS_MIN, LIKELY_SEEDS, TORCH
+
+ASK_AT = (16, 32, 64, 128, 256, 512, 1_024)
+THOROUGH_AT = 128
+THOROUGH_EVERY_S = 86_400.0  # without success, for a job
+CONFIRM_READS = 64
+SLACK_ITEMS = 64  # how much farther than ever before a read may be displaced
+JOBS_MAX = 64
+
+
+class ReadingJob(Protocol):
+    """core.epochs.job.Job."""
+
+    n: int
+    epoch: int
+    order: "array[int]"  # distinct items of this epoch in the order of reading
+    last_at: float
+
+    @property
+    def known(self) -> KnownOrder | None:
+        """The order that is followed."""
+        ...
+
+
+Adopt = Callable[[KnownOrder, float], None]  # told what the job reads, and the time
+
+
+@dataclass(slots=True, eq=False)
+class _Computed:
+    """An order of a seed. next: the following epoch's, once it is built."""
+
+    family: str
+    seed: int
+    known: KnownOrder
+    following: "_Computed | None" = None
+    asked_next: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Belief:
+    """About one job."""
+
+    job: ReadingJob
+    adopt: Adopt
+    epoch: int
+    asked: int = 0  # how many reads the latest question of this epoch had
+    pending: int = 0  # its number
+    unconfirmed: Found | None = None
+    current: _Computed | None = None
+    seeds: list[tuple[int, str, int]] = field(default_factory=list)  # epoch, family, seed
+    followers: tuple[int, ...] = ()
+    searched_at: float = -math.inf
+    says: str = "too few reads"
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    belief: _Belief
+    of: _Computed | None = None  # whose next order is built
+
+
+class Inference:
+    """Of all jobs. Times are seconds on one monotonic clock."""
+
+    def __init__(self) -> None:
+        self._beliefs: dict[ReadingJob, _Belief] = {}
+        self._asked: dict[int, _Asked] = {}
+        self._requests: list[Request] = []
+        self._number = 0
+
+    def look(self, job: ReadingJob, adopt: Adopt, now: float) -> None:
+        """The job has read something, or an epoch of it began. adopt: is told its order, now or
+        later."""
+        b = self._beliefs.get(job)
+        if b is None:
+            b = self._new(job, adopt)
+        if job.epoch != b.epoch:
+            self._begin(b)
+        if job.known is not None:
+            self._go_on(b, job.known)
+        elif ITEMS_MIN <= job.n <= ITEMS_MAX:
+            self._seek(b, now)
+
+    def _new(self, job: ReadingJob, adopt: Adopt) -> _Belief:
+        while len(self._beliefs) >= JOBS_MAX:
+            del self._beliefs[min(self._beliefs, key=lambda j: j.last_at)]
+        self._beliefs[job] = found = _Belief(job, adopt, job.epoch)
+        return found
+
+    def _begin(self, b: _Belief) -> None:
+        b.epoch, b.asked, b.pending = b.job.epoch, 0, 0
+        b.unconfirmed = None
+        b.says = "too few reads"
+        if b.job.known is None:
+            b.current = None  # the last epoch's, which had no order after it
+
+    # -- an order is followed -----------------------------------------------------------------
+
+    def _go_on(self, b: _Belief, known: KnownOrder) -> None:
+        """Have the next epoch's order built while this one is read."""
+        current = b.current
+        if current is None:
+            return
+        if current.known is not known:
+            if current.following is None or current.following.known is not known:
+                b.current = None  # another source's order
+                return
+            current = b.current = current.following
+            b.seeds = [*b.seeds[-3:], (b.epoch, current.family, current.seed)]
+            b.says = known.why
+        if not current.asked_next:
+            current.asked_next = True
+            self._prepare(b, current)
+
+    def _prepare(self, b: _Belief, current: _Computed) -> None:
+        step = self._step(b)
+        if step is None:
+            self._ask(b, current, lambda number: Follow(number, current.seed))
+        elif step == 0:
+            current.following = self._computed(current.known, current.family, current.seed)
+        else:
+            self._build(b, current, current.seed + step)
+
+    def _build(self, b: _Belief, of: _Computed, seed: int) -> None:
+        self._ask(b, of, lambda number: Build(number, b.job.n, of.family, seed))
+
+    def _step(self, b: _Belief) -> int | None:
+        """What the seed grows by from epoch to epoch; None: nothing says so."""
+        epoch, family, seed = b.seeds[-1]
+        for before, of, was in reversed(b.seeds[:-1]):
+            if before < epoch and of == family:
+                step, left = divmod(seed - was, epoch - before)
+                return step if not left and 0 <= step <= 1 else None
+        if seed >= LIKELY_SEEDS and family == TORCH:
+            return None  # nobody's default: the process drew it, and will draw the next
+        return 0 if family == "numpy RandomState" else 1
+
+    # -- no order is followed -----------------------------------------------------------------
+
+    def _seek(self, b: _Belief, now: float) -> None:
+        if b.current is not None:
+            b.says = f"{b.current.family}, seed {b.current.seed}: refuted"
+            if b.seeds and b.seeds[-1][0] == b.epoch:
+                b.seeds.pop()
+            b.current, b.asked = None, 0
+        reads = b.job.order
+        if len(reads) < b.asked:  # some of them were another job's
+            b.asked, b.pending, b.unconfirmed = 0, 0, None
+        if b.unconfirmed is not None:
+            self._confirm(b, b.unconfirmed, now)
+            return
+        ready = max((n for n in ASK_AT if n <= len(reads)), default=0)
+        if b.pending or ready <= b.asked:
+            return
+        thorough = ready >= THOROUGH_AT and now - b.searched_at >= THOROUGH_EVERY_S
+        if thorough:
+            b.searched_at = now
+        first = np.array(reads[: ASK_AT[-1]], np.int32)
+        b.asked = len(first)
+        likely = tuple(dict.fromkeys([*self._likely(b), *b.followers]))
+        b.pending = self._ask(
+            b, None, lambda number: Question(number, b.job.n, first, likely, thorough)
+        )
+        b.says = "all seeds are tried" if thorough else "likely seeds are tried"
+
+    def _likely(self, b: _Belief) -> list[int]:
+        """Seeds after those of the epochs before, with and without set_epoch."""
+        return [s for _, _, seed in b.seeds[-2:] for s in (seed + 1, seed, seed + 2)]
+
+    def _confirm(self, b: _Belief, found: Found, now: float) -> None:
+        """Reads that came after the question must lie where the order has them next."""
+        later = np.array(b.job.order[b.asked :][:CONFIRM_READS], np.int32)
+        if len(later) < min(CONFIRM_READS, b.job.n // 16):
+            return
+        b.unconfirmed = None
+        window = found.last - found.first + 1
+        places = found.places[later]
+        farthest = found.last + len(later) + window + SLACK_ITEMS
+        misfits = int(((places < found.first - window) | (places > farthest)).sum())
+        if misfits > 2 * OUTSIDE_MAX * len(later):
+            b.says = f"{found.family}, seed {found.seed}: not confirmed"
+            self._seek(b, now)
+            return
+        b.searched_at = -math.inf  # a search of this job's has had success
+        b.seeds = [*b.seeds[-3:], (b.epoch, found.family, found.seed)]
+        odds = math.ceil(found.log_p / math.log(10))
+        why = f"seed {found.seed}, by chance 1e{odds}, confirmed by {len(later)} reads"
+        known = KnownOrder(found.items, 2 * window, found.family, why, lambda: None)
+        b.current = self._computed(known, found.family, found.seed)
+        b.says = why
+        b.adopt(b.current.known, now)
+        self._go_on(b, b.current.known)
+
+    def _computed(self, order: KnownOrder, family: str, seed: int) -> _Computed:
+        def following() -> KnownOrder | None:
+            return None if made.following is None else made.following.known
+
+        known = KnownOrder(order.items, order.window, family, order.why, following)
+        made = _Computed(family, seed, known)
+        return made
+
+    # -- requests and answers -----------------------------------------------------------------
+
+    def _ask(self, b: _Belief, of: _Computed | None, request: Callable[[int], Request]) -> int:
+        self._number += 1
+        self._asked[self._number] = _Asked(b, of)
+        self._requests.append(request(self._number))
+        return self._number
+
+    def requests(self) -> list[Request]:
+        """What is to be searched for now; each is told once, and `answered` at last."""
+        requests, self._requests = self._requests, []
+        return requests
+
+    def answered(self, number: int, answer: Answer, now: float) -> None:
+        """A request has ended; None: nothing was found."""
+        asked = self._asked.pop(number, None)
+        if asked is None or self._beliefs.get(asked.belief.job) is not asked.belief:
+            return
+        b = asked.belief
+        if asked.of is not None:
+            self._prepared(b, asked.of, answer)
+        elif number == b.pending:
+            b.pending = 0
+            if isinstance(answer, Found):
+                b.unconfirmed = answer
+                b.says = f"{answer.family}, seed {answer.seed}: to be confirmed"
+            else:
+                b.says = f"no seed fits {b.asked} reads"
+            if b.job.known is None:
+                self._seek(b, now)
+
+    def _prepared(self, b: _Belief, of: _Computed, answer: Answer) -> None:
+        if isinstance(answer, Followers):
+            b.followers = answer.seeds
+            if len(answer.seeds) == 1:
+                self._build(b, of, answer.seeds[0])
+        elif answer is not None:
+            why = f"seed {answer.seed}, after {of.seed} of the epoch before"
+            known = KnownOrder(answer.items, of.known.window, answer.family, why, lambda: None)
+            of.following = self._computed(known, answer.family, answer.seed)
+
+    def describe(self, job: ReadingJob) -> str:
+        """What is believed of a job's order and why, for /v1/streams."""
+        b = self._beliefs.get(job)
+        return "not looked at" if b is None else b.says

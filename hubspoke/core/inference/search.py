@@ -1,0 +1,237 @@
+"""Finds the order that a job's first reads follow: what is likely first, then every seed there is.
+
+The search is a generator that pauses often, so that whoever runs it can stop it, let something
+else go first, or give up. It needs a kernel, which is compiled where time matters.
+
+A torch permutation is drawn from its front: its first places depend on its first draws, so a seed
+is refused after 400 steps of its generator, and all 2^32 can be tried (`prefix`). That needs the
+start of an epoch. Other shuffles are built whole and aligned, and so are the likeliest torch
+orders for a job that was joined in mid-epoch; both only for seeds that people use.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol, assert_never
+
+import numpy as np
+import numpy.typing as npt
+
+from hubspoke.core.inference.evidence import FALSE_POSITIVE_MAX, fit, log_tail, places_of
+from hubspoke.core.inference.question import (
+    Answer,
+    Build,
+    Follow,
+    Followers,
+    Found,
+    Question,
+    Request,
+)
+
+Order = npt.NDArray[np.int32]
+
+SEEDS = 2**32
+SLICE_SEEDS = 2**21  # 50 ms of one thread
+# All defaults with 1,000 epochs and ranks behind them: 10 ms.
+LIKELY_SEEDS = 2**17
+# Defaults whose source was read (ORDERS), then those people like to type.
+DEFAULTS = (
+    *(0, 42, 1234, 123, 1337, 9176, 1, 2, 7, 10, 17, 100, 1000, *range(2020, 2027)),
+    *(3407, 12345, 31337, 65536, 1111, 9999),
+)
+EPOCHS_TRIED, EPOCHS_THOROUGH = 4, 100  # of whole orders
+ITEMS_BUILT_MAX = 10_000_000  # of whole orders built for one question: 0.2 s; if it is
+ITEMS_BUILT_THOROUGH = 200_000_000  # thorough, 4 s
+ITEMS_MIN, ITEMS_MAX = 16, 2**25  # fewer are no shuffle worth a search; more are 128 MiB an order
+TORCH = "torch shuffle"
+
+
+class Kernel(Protocol):
+    """What is compiled."""
+
+    def order(self, n: int, seed: int) -> Order:
+        """`torch.randperm(n)` of a fresh generator."""
+        ...
+
+    def scan(
+        self,
+        first: int,
+        count: int,
+        n: int,
+        seen: npt.NDArray[np.uint8],
+        *,
+        need: int,
+        places: int,
+        misses: int,
+    ) -> list[int]:
+        """Seeds [first, first + count) of whose first `places` items all but `misses` are marked
+        in `seen`, and `need` of the first four."""
+        ...
+
+    def streams(self, first: int, count: int, value: int) -> list[int]:
+        """Seeds [first, first + count) whose generator's fourth output is `value`."""
+        ...
+
+    def outputs(self, seed: int, count: int) -> list[int]:
+        """The first outputs of a fresh generator."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """How a torch permutation is told by its first places. log_p: of a false one that passes."""
+
+    need: int
+    places: int
+    misses: int
+    log_p: float
+
+
+def prefix(n: int, reads: int, candidates: float) -> Prefix | None:
+    """The test for so many candidates; None if these reads cannot tell them apart.
+
+    With as many workers as there may be, only a small share of the reads are the first places of
+    the order: the test asks for as few of those as are needed.
+    """
+    p = reads / n
+    wanted = math.log(FALSE_POSITIVE_MAX / candidates)
+    for places in range(4, min(64, n - 1, reads) + 1):
+        misses = 1 + places // 10  # reads that a kernel's page cache answered, or a scan made
+        log_p = log_tail(places - misses, places, p)
+        if log_p < wanted:
+            need = 1 if p < 1e-3 else 2 if p < 0.03 else 3
+            return Prefix(need, places, misses, log_p)
+    return None
+
+
+def _numpy_legacy(n: int, seed: int) -> Order:
+    """`np.random.seed(seed); np.random.shuffle(list)`, as DLIO."""
+    return np.random.RandomState(seed % 2**32).permutation(n).astype(np.int32)
+
+
+def _numpy_generator(n: int, seed: int) -> Order:
+    """`np.random.default_rng(seed).permutation(n)`, as HF datasets and FFCV."""
+    return np.random.default_rng(seed).permutation(n).astype(np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    name: str
+    build: Callable[[int, int], Order]
+
+
+def families(kernel: Kernel) -> tuple[Family, ...]:
+    """Shuffles of numbers below n by a seed, the likeliest first."""
+    return (
+        Family(TORCH, kernel.order),
+        Family("numpy RandomState", _numpy_legacy),
+        Family("numpy default_rng", _numpy_generator),
+    )
+
+
+def search(request: Request, kernel: Kernel) -> Iterator[Answer]:
+    """Yields None after each piece of work, and at last the answer, if there is one."""
+    match request:
+        case Build():
+            order = family(kernel, request.family).build(request.count, request.seed)
+            places = places_of(order, request.count)
+            yield Found(request.family, request.seed, order, places, 0, 0, 0.0)
+        case Follow():
+            yield from _follow(request, kernel)
+        case Question():
+            yield from _question(request, kernel)
+        case _:
+            assert_never(request)
+
+
+def family(kernel: Kernel, name: str) -> Family:
+    return next(f for f in families(kernel) if f.name == name)
+
+
+def _follow(request: Follow, kernel: Kernel) -> Iterator[Answer]:
+    """Of a loader without a generator: per epoch the process' generator gives a base seed and
+    then the sampler's, 64 bits each, of which the low half, drawn second, matters (ORDERS, C.1)."""
+    found: list[int] = []
+    for first in range(0, SEEDS, SLICE_SEEDS):
+        for seed in kernel.streams(first, SLICE_SEEDS, request.seed):
+            found.append(kernel.outputs(seed, 8)[7])
+        yield None
+    yield Followers(tuple(found))
+
+
+def _question(question: Question, kernel: Kernel) -> Iterator[Answer]:
+    n = question.count
+    if not ITEMS_MIN <= n <= ITEMS_MAX or not len(question.reads):
+        return
+    yield from _first(
+        _named(question, kernel),
+        _by_prefix(question, kernel, range(0, LIKELY_SEEDS, LIKELY_SEEDS)),
+        _whole(question, kernel),
+        _by_prefix(question, kernel, range(0, SEEDS, SLICE_SEEDS)) if question.thorough else (),
+    )
+
+
+def _first(*searches: Iterator[Found | None] | tuple[()]) -> Iterator[Found | None]:
+    for one in searches:
+        for found in one:
+            yield found
+            if found is not None:
+                return
+
+
+def _named(question: Question, kernel: Kernel) -> Iterator[Found | None]:
+    """Seeds that are expected, such as the next epoch's, of every family."""
+    for seed in question.likely:
+        for family in families(kernel):
+            yield _tried(question, family, seed, 64.0)
+
+
+def _whole(question: Question, kernel: Kernel) -> Iterator[Found | None]:
+    """Whole orders of the seeds that people use, epoch by epoch."""
+    items = ITEMS_BUILT_THOROUGH if question.thorough else ITEMS_BUILT_MAX
+    epochs = EPOCHS_THOROUGH if question.thorough else EPOCHS_TRIED
+    candidates = max(3, min(items // question.count, 3 * epochs * len(DEFAULTS)))
+    tried = 0
+    for epoch in range(epochs):
+        for seed in DEFAULTS:
+            for family in families(kernel):
+                if tried == candidates:
+                    return
+                tried += 1
+                yield _tried(question, family, seed + epoch, candidates)
+
+
+def _tried(question: Question, family: Family, seed: int, candidates: float) -> Found | None:
+    order = family.build(question.count, seed)
+    return _fitting(question, family.name, seed, order, candidates)
+
+
+def _fitting(
+    question: Question, name: str, seed: int, order: Order, candidates: float
+) -> Found | None:
+    places = places_of(order, question.count)
+    where = fit(places, len(order), question.reads)
+    if not where.sure(candidates):
+        return None
+    log_p = where.log_p + math.log(candidates)
+    return Found(name, seed, order, places, where.first, where.last, log_p)
+
+
+def _by_prefix(question: Question, kernel: Kernel, slices: range) -> Iterator[Found | None]:
+    n, reads = question.count, question.reads
+    test = prefix(n, len(reads), float(slices.stop))
+    if test is None:
+        return
+    seen = np.zeros(n, np.uint8)
+    seen[reads] = 1
+    for first in slices:
+        count = min(slices.step, slices.stop - first)
+        for seed in kernel.scan(
+            first, count, n, seen, need=test.need, places=test.places, misses=test.misses
+        ):
+            # The places passed; where the other reads lie must fit as well.
+            found = _fitting(question, TORCH, seed, kernel.order(n, seed), float(slices.stop))
+            if found is not None and found.first == 0:
+                yield found
+                return
+        yield None

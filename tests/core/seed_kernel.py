@@ -1,0 +1,80 @@
+"""The search's kernel in numpy: slow, and a witness of the compiled one."""
+
+import numpy as np
+import numpy.typing as npt
+
+from hubspoke.core.orders import torch_randperm
+
+
+def words(first: int, count: int, last: int) -> list[npt.NDArray[np.uint32]]:
+    """Words 0..last of the generators of `count` seeds."""
+    w = np.arange(first, first + count, dtype=np.uint64).astype(np.uint32)
+    found = [w]
+    for i in range(1, last + 1):
+        w = np.uint32(1812433253) * (w ^ (w >> np.uint32(30))) + np.uint32(i)
+        found.append(w)
+    return found
+
+
+def output(w: list[npt.NDArray[np.uint32]], i: int) -> npt.NDArray[np.uint32]:
+    y = (w[i] & np.uint32(0x80000000)) | (w[i + 1] & np.uint32(0x7FFFFFFF))
+    v = w[i + 397] ^ (y >> np.uint32(1)) ^ (w[i + 1] & np.uint32(1)) * np.uint32(0x9908B0DF)
+    v ^= v >> np.uint32(11)
+    v ^= (v << np.uint32(7)) & np.uint32(0x9D2C5680)
+    v ^= (v << np.uint32(15)) & np.uint32(0xEFC60000)
+    tempered: npt.NDArray[np.uint32] = v ^ (v >> np.uint32(18))
+    return tempered
+
+
+class NumpyKernel:
+    """hubspoke.core.inference.search.Kernel; `among` are the only seeds above 2^17 that exist."""
+
+    def __init__(self, among: tuple[int, ...] = ()) -> None:
+        self._among = among
+        self._outputs: list[npt.NDArray[np.uint32]] = []
+
+    def order(self, n: int, seed: int) -> npt.NDArray[np.int32]:
+        return torch_randperm(n, seed).astype(np.int32)
+
+    def scan(
+        self,
+        first: int,
+        count: int,
+        n: int,
+        seen: npt.NDArray[np.uint8],
+        *,
+        need: int,
+        places: int,
+        misses: int,
+    ) -> list[int]:
+        if first == 0:
+            if not self._outputs:
+                w = words(0, 2**17, 397 + 4)
+                self._outputs = [output(w, i) for i in range(4)]
+            marks = [seen[i + r % np.uint32(n - i)] for i, r in enumerate(self._outputs)]
+            passed = ((marks[0] | marks[1]) & (sum(marks) >= need)).astype(bool)
+            seeds = np.flatnonzero(passed).tolist()
+        else:
+            seeds = [s for s in self._among if first <= s < first + count]
+        return [s for s in seeds if (seen[self._first(n, s, places)] == 0).sum() <= misses]
+
+    @staticmethod
+    def _first(n: int, seed: int, places: int) -> list[int]:
+        draws = np.random.RandomState(seed).randint(0, 2**32, size=places, dtype=np.uint32)
+        at: dict[int, int] = {}
+        found = []
+        for i, r in enumerate(draws.tolist()):
+            j = i + r % (n - i)
+            found.append(at.get(j, j))
+            at[j] = at.get(i, i)
+        return found
+
+    def streams(self, first: int, count: int, value: int) -> list[int]:
+        return [
+            s for s in self._among if first <= s < first + count and self.outputs(s, 4)[3] == value
+        ]
+
+    def outputs(self, seed: int, count: int) -> list[int]:
+        rng = np.random.RandomState(seed)
+        found: list[int] = rng.randint(0, 2**32, size=count, dtype=np.uint32).tolist()
+        return found

@@ -1,0 +1,285 @@
+"""Orders found from the first reads of an epoch: what is found, and what must not be."""
+
+from array import array
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from hubspoke.core.epochs.known import KnownOrder
+from hubspoke.core.inference.evidence import log_tail
+from hubspoke.core.inference.inference import ASK_AT, Inference
+from hubspoke.core.inference.question import Build, Follow, Found, Question
+from hubspoke.core.inference.search import search
+from hubspoke.core.orders import torch_randperm
+from tests.core.loader_reads import through_workers
+from tests.core.seed_kernel import NumpyKernel
+
+KERNEL = NumpyKernel()
+
+
+@pytest.fixture(autouse=True)
+def few_whole_orders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that are tried take minutes without compiled loops."""
+    monkeypatch.setattr("hubspoke.core.inference.search.EPOCHS_THOROUGH", 4)
+    monkeypatch.setattr("hubspoke.core.inference.search.DEFAULTS", (0, 42, 1234, 123, 1))
+
+
+def legacy(n: int, seed: int) -> npt.NDArray[np.int64]:
+    return np.random.RandomState(seed).permutation(n)
+
+
+def generator(n: int, seed: int) -> npt.NDArray[np.int64]:
+    return np.random.default_rng(seed).permutation(n)
+
+
+def distinct(reads: list[int]) -> list[int]:
+    return list(dict.fromkeys(reads))
+
+
+def ask(reads: list[int], n: int, **more: object) -> Found | None:
+    question = Question(1, n, np.array(reads, np.int32), **more)  # type: ignore[arg-type]
+    found = [answer for answer in search(question, KERNEL) if answer is not None]
+    assert all(isinstance(answer, Found) for answer in found)
+    return found[-1] if found else None  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("build", "family", "n", "seed", "workers", "batch"),
+    [
+        (torch_randperm, "torch shuffle", 20_000, 0, 4, 32),
+        (torch_randperm, "torch shuffle", 200_000, 43, 4, 50),
+        (torch_randperm, "torch shuffle", 100_000, 1234 + 17, 8, 64),
+        (torch_randperm, "torch shuffle", 5_000, 7, 8, 8),
+        (torch_randperm, "torch shuffle", 1_000, 3407, 4, 4),
+        (legacy, "numpy RandomState", 168, 123, 4, 7),
+        (legacy, "numpy RandomState", 1_000, 42, 4, 16),
+        (legacy, "numpy RandomState", 400, 0, 8, 4),
+        (legacy, "numpy RandomState", 5_000, 1234, 8, 16),
+        (legacy, "numpy RandomState", 2_000, 123 + 3, 4, 10),
+        (generator, "numpy default_rng", 1_000, 0, 4, 8),
+        (generator, "numpy default_rng", 5_000, 42, 8, 16),
+        (generator, "numpy default_rng", 300, 1234, 4, 4),
+        (generator, "numpy default_rng", 2_000, 1, 8, 8),
+        (generator, "numpy default_rng", 4_000, 44, 4, 32),
+    ],
+)
+def test_default_seed_is_found_from_the_first_reads_of_several_workers(
+    build: Callable[[int, int], npt.NDArray[np.int64]],
+    family: str,
+    n: int,
+    seed: int,
+    workers: int,
+    batch: int,
+) -> None:
+    rng = np.random.default_rng(5)
+    order = build(n, seed)
+    reads = distinct(through_workers(order.tolist(), workers=workers, batch=batch, rng=rng))
+    found = ask(reads[: min(128, n // 4)], n)
+    assert found is not None
+    assert (found.family, found.seed) == (family, seed)
+    assert np.array_equal(found.items, order)
+    assert found.first == 0 and found.last < 128 + 2 * workers * batch
+    assert found.log_p < np.log(1e-6)
+
+
+def test_job_joined_in_mid_epoch_is_aligned() -> None:
+    rng = np.random.default_rng(6)
+    order = torch_randperm(5_000, 44).tolist()
+    reads = distinct(through_workers(order[2_000:], workers=4, batch=16, rng=rng))
+    found = ask(reads[:128], 5_000)
+    assert found is not None and found.seed == 44
+    assert 1_990 <= found.first <= 2_010
+
+
+def test_seed_of_no_default_is_found_by_a_thorough_search_only() -> None:
+    kernel = NumpyKernel((2_953_112_805,))
+    rng = np.random.default_rng(7)
+    order = torch_randperm(1_500, 2_953_112_805)
+    reads = distinct(through_workers(order.tolist(), workers=4, batch=8, rng=rng))
+    asked = np.array(reads[:96], np.int32)
+    assert not [a for a in search(Question(1, 1_500, asked), kernel) if a is not None]
+    found = [a for a in search(Question(1, 1_500, asked, thorough=True), kernel) if a is not None]
+    assert len(found) == 1 and isinstance(found[0], Found)
+    assert found[0].seed == 2_953_112_805 and np.array_equal(found[0].items, order)
+
+
+def test_seed_that_is_expected_is_tried_first() -> None:
+    order = torch_randperm(2_000, 987_654_321)
+    found = ask(order[:32].tolist(), 2_000, likely=(987_654_321,))
+    assert found is not None and found.seed == 987_654_321
+
+
+def test_nothing_is_found_where_items_are_numbered_otherwise() -> None:
+    other = np.random.default_rng(10**9 + 1).permutation(20_000)
+    assert ask(other[torch_randperm(20_000, 42)[:128]].tolist(), 20_000) is None
+
+
+def test_few_reads_that_begin_a_known_order_are_no_evidence_among_many_others() -> None:
+    reads = torch_randperm(20_000, 42)[:32].tolist()
+    others = np.random.default_rng(10**9 + 2).permutation(20_000)
+    reads += [i for i in others.tolist() if i not in set(reads)][:96]
+    assert ask(reads, 20_000) is None
+
+
+@pytest.mark.parametrize(("hits", "tries", "p"), [(8, 8, 0.1), (90, 100, 0.3), (5, 64, 0.01)])
+def test_bound_of_the_tail_is_never_too_small(hits: int, tries: int, p: float) -> None:
+    drawn = np.random.default_rng(3).binomial(tries, p, 1_000_000)
+    assert np.exp(log_tail(hits, tries, p)) >= (drawn >= hits).mean()
+    assert log_tail(tries // 100, tries, p) == 0.0
+
+
+# -- jobs --------------------------------------------------------------------------------------
+
+
+class Job:
+    """core.epochs.job.Job, as far as inference knows it."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self.epoch = 0
+        self.order: array[int] = array("i")
+        self.last_at = 0.0
+        self.known: KnownOrder | None = None
+
+    def adopt(self, order: KnownOrder, now: float) -> None:
+        self.known = order
+
+    def reads(self, items: list[int]) -> None:
+        self.order.extend(i for i in dict.fromkeys(items) if i not in set(self.order))
+
+    def next_epoch(self) -> None:
+        self.epoch += 1
+        self.order = array("i")
+        self.known = None if self.known is None else self.known.following()
+
+
+def answer(inference: Inference, kernel: NumpyKernel = KERNEL) -> list[object]:
+    """Answer all requests; returns them."""
+    requests = inference.requests()
+    for request in requests:
+        found = [a for a in search(request, kernel) if a is not None]
+        inference.answered(request.number, found[-1] if found else None, 0.0)
+    return list(requests)
+
+
+def read(inference: Inference, job: Job, items: list[int], kernel: NumpyKernel = KERNEL) -> None:
+    for i in range(0, len(items), 16):
+        job.reads(items[i : i + 16])
+        inference.look(job, job.adopt, 0.0)
+        answer(inference, kernel)
+
+
+def test_order_is_confirmed_by_later_reads_before_it_is_believed() -> None:
+    inference, job = Inference(), Job(20_000)
+    order = torch_randperm(20_000, 42).tolist()
+    read(inference, job, order[:16])
+    assert job.known is None and "to be confirmed" in inference.describe(job)
+    read(inference, job, order[16:112])
+    assert job.known is not None
+    assert job.known.items.tolist() == order
+    assert "seed 42" in job.known.why and "confirmed by 64 reads" in job.known.why
+
+
+def test_next_epoch_follows_with_set_epoch() -> None:
+    inference, job = Inference(), Job(20_000)
+    read(inference, job, torch_randperm(20_000, 42)[:256].tolist())
+    for epoch in (1, 2, 3):
+        job.next_epoch()
+        assert job.known is not None
+        assert np.array_equal(job.known.items, torch_randperm(20_000, 42 + epoch))
+        read(inference, job, job.known.items[:64].tolist())
+
+
+def test_order_without_set_epoch_is_learned_once() -> None:
+    inference, job = Inference(), Job(20_000)
+    order = torch_randperm(20_000, 42)
+    read(inference, job, order[:256].tolist())
+    job.next_epoch()
+    job.known = None  # its follower has dropped seed 43
+    read(inference, job, order[:128].tolist())
+    assert job.known is not None and np.array_equal(job.known.items, order)
+    job.next_epoch()
+    assert job.known is not None and np.array_equal(job.known.items, order)
+
+
+def test_job_that_changes_its_seed_is_recognised_again() -> None:
+    inference, job = Inference(), Job(20_000)
+    read(inference, job, torch_randperm(20_000, 1234)[:256].tolist())
+    job.next_epoch()
+    job.known = None
+    order = torch_randperm(20_000, 7)
+    read(inference, job, order[:112].tolist())
+    assert job.known is not None and np.array_equal(job.known.items, order)
+
+
+def test_beginning_of_a_known_order_is_not_confirmed_when_it_goes_on_otherwise() -> None:
+    inference, job = Inference(), Job(2_000)
+    rest = np.random.default_rng(10**9 + 4).permutation(2_000).tolist()
+    read(inference, job, torch_randperm(2_000, 42)[:16].tolist() + rest[:1_000])
+    assert job.known is None
+
+
+def test_known_order_in_permuted_blocks_is_not_believed() -> None:
+    inference, job = Inference(), Job(20_000)
+    blocks = np.split(torch_randperm(20_000, 42)[:19_968], 312)
+    np.random.default_rng(8).shuffle(blocks)
+    read(inference, job, np.concatenate(blocks)[:1_024].tolist())
+    assert job.known is None
+
+
+def test_job_of_no_known_order_is_asked_about_a_few_times_and_searched_for_once_a_day() -> None:
+    inference, job = Inference(), Job(20_000)
+    requests: list[object] = []
+    for epoch in range(3):
+        rest = np.random.default_rng(10**9 + epoch).permutation(20_000)[:2_048].tolist()
+        for i in range(0, len(rest), 16):
+            job.reads(rest[i : i + 16])
+            inference.look(job, job.adopt, 0.0)
+            requests += answer(inference)
+        job.next_epoch()
+    questions = [r for r in requests if isinstance(r, Question)]
+    assert len(questions) == len(requests) <= 3 * len(ASK_AT)
+    assert sum(q.thorough for q in questions) == 1
+    assert "no seed fits" in inference.describe(job) or "too few" in inference.describe(job)
+
+
+def test_loader_without_a_seed_is_followed_by_its_process_stream() -> None:
+    process = 3_141_592_653
+    kernel = NumpyKernel((process, *NumpyKernel().outputs(process, 8)))
+    first, second = (NumpyKernel().outputs(process, 8)[i] for i in (3, 7))
+    inference, job = Inference(), Job(1_500)
+    read(inference, job, torch_randperm(1_500, first)[:256].tolist(), kernel)
+    assert job.known is not None and str(first) in job.known.why
+    job.next_epoch()
+    assert job.known is not None
+    assert np.array_equal(job.known.items, torch_randperm(1_500, second))
+
+
+def test_answers_that_come_too_late_change_nothing() -> None:
+    inference, job = Inference(), Job(20_000)
+    order = torch_randperm(20_000, 42).tolist()
+    job.reads(order[:128])
+    inference.look(job, job.adopt, 0.0)
+    (question,) = inference.requests()
+    job.next_epoch()
+    inference.look(job, job.adopt, 0.0)
+    found = [a for a in search(question, KERNEL) if a is not None]
+    inference.answered(question.number, found[-1], 0.0)
+    assert job.known is None and not inference.requests()
+    inference.answered(99, None, 0.0)
+
+
+def test_requests_of_other_kinds_name_what_is_to_be_done() -> None:
+    inference, job = Inference(), Job(20_000)
+    order = torch_randperm(20_000, 42).tolist()
+    job.reads(order[:128])
+    inference.look(job, job.adopt, 0.0)
+    (question,) = inference.requests()
+    assert isinstance(question, Question) and question.thorough
+    found = [a for a in search(question, KERNEL) if a is not None]
+    job.reads(order[128:256])
+    inference.answered(question.number, found[-1], 0.0)
+    assert inference.requests() == [Build(2, 20_000, "torch shuffle", 43)]
+    assert not isinstance(question, Follow)
