@@ -1,6 +1,7 @@
 """Requests and answers of the search process, as frames: four bytes of length, then MessagePack."""
 
 import struct
+from dataclasses import astuple
 from typing import Any, Literal
 
 import msgspec
@@ -13,6 +14,7 @@ from hubspoke.core.inference.question import (
     Followers,
     Found,
     Question,
+    Recipe,
     Request,
 )
 
@@ -38,9 +40,10 @@ def pack_word(word: Word) -> bytes:
 def pack_request(request: Request) -> bytes:
     match request:
         case Question(number, count, reads, likely, thorough):
-            return _frame("question", number, count, reads.tobytes(), likely, thorough)
-        case Build(number, count, family, seed):
-            return _frame("build", number, count, family, seed)
+            recipes = [astuple(recipe) for recipe in likely]
+            return _frame("question", number, count, reads.tobytes(), recipes, thorough)
+        case Build(number, count, recipe):
+            return _frame("build", number, count, astuple(recipe))
         case Follow(number, seed):
             return _frame("follow", number, seed)
 
@@ -48,9 +51,10 @@ def pack_request(request: Request) -> bytes:
 def unpack_request(body: bytes) -> Request | Word:
     match msgspec.msgpack.decode(body):
         case ["question", number, count, reads, likely, thorough]:
-            return Question(number, count, _numbers(reads), tuple(likely), thorough)
-        case ["build", number, count, family, seed]:
-            return Build(number, count, family, seed)
+            recipes = tuple(Recipe(*fields) for fields in likely)
+            return Question(number, count, _numbers(reads), recipes, thorough)
+        case ["build", number, count, fields]:
+            return Build(number, count, Recipe(*fields))
         case ["follow", number, seed]:
             return Follow(number, seed)
         case ["pause"]:
@@ -65,18 +69,18 @@ def pack_answer(number: int, answer: Answer) -> bytes:
             return _frame(number)
         case Followers(seeds):
             return _frame(number, seeds)
-        case Found(family, seed, items, places, first, last, log_p):
+        case Found(recipe, items, places, first, last, log_p):
             arrays = items.tobytes(), places.tobytes()
-            return _frame(number, family, seed, *arrays, first, last, log_p)
+            return _frame(number, astuple(recipe), *arrays, first, last, log_p)
 
 
 def unpack_answer(body: bytes) -> tuple[int, Answer]:
     match msgspec.msgpack.decode(body):
         case [number, seeds]:
             return number, Followers(tuple(seeds))
-        case [number, family, seed, items, places, first, last, log_p]:
-            found = Found(family, seed, _numbers(items), _numbers(places), first, last, log_p)
-            return number, found
+        case [number, fields, items, places, first, last, log_p]:
+            arrays = _numbers(items), _numbers(places)
+            return number, Found(Recipe(*fields), *arrays, first, last, log_p)
         case [number]:
             return number, None
         case other:

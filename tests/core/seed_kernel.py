@@ -49,10 +49,12 @@ class NumpyKernel:
     ) -> list[int]:
         if first == 0:
             if not self._outputs:
-                w = words(0, 2**17, 397 + 4)
-                self._outputs = [output(w, i) for i in range(4)]
-            marks = [seen[i + r % np.uint32(n - i)] for i, r in enumerate(self._outputs)]
-            passed = ((marks[0] | marks[1]) & (sum(marks) >= need)).astype(bool)
+                w = words(0, 2**17, 397 + 16)
+                self._outputs = [output(w, i) for i in range(16)]
+            outputs = self._outputs[:places]
+            marks = [seen[i + r % np.uint32(n - i)] for i, r in enumerate(outputs)]
+            passed = ((marks[0] | marks[1]) & (sum(marks[:4]) >= need)).astype(bool)
+            passed &= sum(marks) >= len(marks) - misses - 2  # places that were swapped before
             seeds = np.flatnonzero(passed).tolist()
         else:
             seeds = [s for s in self._among if first <= s < first + count]

@@ -10,9 +10,10 @@ import pytest
 from hubspoke.core.epochs.known import KnownOrder
 from hubspoke.core.inference.evidence import log_tail
 from hubspoke.core.inference.inference import ASK_AT, Inference
-from hubspoke.core.inference.question import Build, Follow, Found, Question
+from hubspoke.core.inference.question import Build, Follow, Found, Question, Recipe
 from hubspoke.core.inference.search import search
 from hubspoke.core.orders import torch_randperm
+from hubspoke.core.orders.dlio import torch_loader
 from tests.core.loader_reads import through_workers
 from tests.core.seed_kernel import NumpyKernel
 
@@ -22,8 +23,11 @@ KERNEL = NumpyKernel()
 @pytest.fixture(autouse=True)
 def few_whole_orders(monkeypatch: pytest.MonkeyPatch) -> None:
     """All that are tried take minutes without compiled loops."""
-    monkeypatch.setattr("hubspoke.core.inference.search.EPOCHS_THOROUGH", 4)
-    monkeypatch.setattr("hubspoke.core.inference.search.DEFAULTS", (0, 42, 1234, 123, 1))
+    monkeypatch.setattr("hubspoke.core.inference.search.EPOCHS_THOROUGH", 3)
+    monkeypatch.setattr("hubspoke.core.inference.search.EPOCHS_TRIED", 3)
+    monkeypatch.setattr("hubspoke.core.inference.search.SHARDS_MAX", 0)
+    monkeypatch.setattr("hubspoke.core.orders.candidates.SEEDS", (0, 42, 1234, 123, 1))
+    monkeypatch.setattr("hubspoke.core.orders.candidates.WORLDS", (1, 4))
 
 
 def legacy(n: int, seed: int) -> npt.NDArray[np.int64]:
@@ -32,6 +36,10 @@ def legacy(n: int, seed: int) -> npt.NDArray[np.int64]:
 
 def generator(n: int, seed: int) -> npt.NDArray[np.int64]:
     return np.random.default_rng(seed).permutation(n)
+
+
+def dlio_of_four(n: int, seed: int) -> npt.NDArray[np.int64]:
+    return torch_loader(n, ranks=4, seed=seed).T.ravel()
 
 
 def distinct(reads: list[int]) -> list[int]:
@@ -57,7 +65,8 @@ def ask(reads: list[int], n: int, **more: object) -> Found | None:
         (legacy, "numpy RandomState", 1_000, 42, 4, 16),
         (legacy, "numpy RandomState", 400, 0, 8, 4),
         (legacy, "numpy RandomState", 5_000, 1234, 8, 16),
-        (legacy, "numpy RandomState", 2_000, 123 + 3, 4, 10),
+        (legacy, "numpy RandomState", 2_000, 123 + 2, 4, 10),
+        (dlio_of_four, "DLIO", 1_000, 123, 4, 8),
         (generator, "numpy default_rng", 1_000, 0, 4, 8),
         (generator, "numpy default_rng", 5_000, 42, 8, 16),
         (generator, "numpy default_rng", 300, 1234, 4, 4),
@@ -78,7 +87,7 @@ def test_default_seed_is_found_from_the_first_reads_of_several_workers(
     reads = distinct(through_workers(order.tolist(), workers=workers, batch=batch, rng=rng))
     found = ask(reads[: min(128, n // 4)], n)
     assert found is not None
-    assert (found.family, found.seed) == (family, seed)
+    assert (found.recipe.family, found.recipe.seed) == (family, seed)
     assert np.array_equal(found.items, order)
     assert found.first == 0 and found.last < 128 + 2 * workers * batch
     assert found.log_p < np.log(1e-6)
@@ -89,7 +98,7 @@ def test_job_joined_in_mid_epoch_is_aligned() -> None:
     order = torch_randperm(5_000, 44).tolist()
     reads = distinct(through_workers(order[2_000:], workers=4, batch=16, rng=rng))
     found = ask(reads[:128], 5_000)
-    assert found is not None and found.seed == 44
+    assert found is not None and found.recipe.seed == 44
     assert 1_990 <= found.first <= 2_010
 
 
@@ -102,13 +111,13 @@ def test_seed_of_no_default_is_found_by_a_thorough_search_only() -> None:
     assert not [a for a in search(Question(1, 1_500, asked), kernel) if a is not None]
     found = [a for a in search(Question(1, 1_500, asked, thorough=True), kernel) if a is not None]
     assert len(found) == 1 and isinstance(found[0], Found)
-    assert found[0].seed == 2_953_112_805 and np.array_equal(found[0].items, order)
+    assert found[0].recipe.seed == 2_953_112_805 and np.array_equal(found[0].items, order)
 
 
 def test_seed_that_is_expected_is_tried_first() -> None:
     order = torch_randperm(2_000, 987_654_321)
-    found = ask(order[:32].tolist(), 2_000, likely=(987_654_321,))
-    assert found is not None and found.seed == 987_654_321
+    found = ask(order[:32].tolist(), 2_000, likely=(Recipe("torch shuffle", 987_654_321),))
+    assert found is not None and found.recipe.seed == 987_654_321
 
 
 def test_nothing_is_found_where_items_are_numbered_otherwise() -> None:
@@ -281,5 +290,5 @@ def test_requests_of_other_kinds_name_what_is_to_be_done() -> None:
     found = [a for a in search(question, KERNEL) if a is not None]
     job.reads(order[128:256])
     inference.answered(question.number, found[-1], 0.0)
-    assert inference.requests() == [Build(2, 20_000, "torch shuffle", 43)]
+    assert inference.requests() == [Build(2, 20_000, Recipe("torch shuffle", 43))]
     assert not isinstance(question, Follow)

@@ -25,6 +25,7 @@ from hubspoke.core.inference.question import (
     Followers,
     Found,
     Question,
+    Recipe,
     Request,
 )
 from hubspoke.core.inference.search import prefix
@@ -33,9 +34,10 @@ from hubspoke.spoke.order_search import OrderSearch
 from tests.core.loader_reads import through_workers
 from tests.core.seed_kernel import NumpyKernel, output, words
 
+FOUR = np.arange(4, dtype=np.int32)
 REQUESTS: tuple[Request, ...] = (
-    Question(1, 1_000, np.arange(20, dtype=np.int32), (3, 2**32 - 1), True),
-    Build(2, 1_000, "torch shuffle", 7),
+    Question(1, 1_000, np.arange(20, dtype=np.int32), (Recipe("DLIO", 2**32 - 1, 3, 4),), True),
+    Build(2, 1_000, Recipe("torch shuffle", 7)),
     Follow(3, 2**32 - 1),
 )
 
@@ -90,7 +92,14 @@ def test_requests_survive_the_pipe(request_: Request) -> None:
         None,
         Followers((1, 2**32 - 1)),
         Followers(()),
-        Found("f", 3, np.arange(4, dtype=np.int32), np.arange(4, dtype=np.int32), 0, 3, -50.0),
+        Found(
+            Recipe("DLIO", 3, 1, 2),
+            np.arange(4, dtype=np.int32),
+            np.arange(4, dtype=np.int32),
+            0,
+            3,
+            -50.0,
+        ),
     ],
 )
 def test_answers_survive_the_pipe(answer: Answer) -> None:
@@ -124,11 +133,13 @@ async def test_process_answers_quick_requests_while_it_tries_all_seeds() -> None
     nothing = np.random.default_rng(10**9).permutation(20_000)[:200].astype(np.int32)
     try:
         asked.search.ask([Question(1, 20_000, nothing, (), True)])
-        asked.search.ask([Question(2, 20_000, order[:64]), Build(3, 20_000, "torch shuffle", 44)])
+        asked.search.ask(
+            [Question(2, 20_000, order[:64]), Build(3, 20_000, Recipe("torch shuffle", 44))]
+        )
         await asked.until(2)
         assert set(asked.answers) == {2, 3}
         found, built = asked.answers[2], asked.answers[3]
-        assert isinstance(found, Found) and found.seed == 43
+        assert isinstance(found, Found) and found.recipe.seed == 43
         assert np.array_equal(found.items, order)
         assert isinstance(built, Found)
         assert np.array_equal(built.items, torch_randperm(20_000, 44))
@@ -141,14 +152,14 @@ async def test_process_that_dies_has_found_nothing() -> None:
     nothing = np.random.default_rng(10**9).permutation(20_000)[:200].astype(np.int32)
     try:
         asked.search.ask([Question(1, 20_000, nothing, (), True)])
-        asked.search.ask([Build(2, 100, "torch shuffle", 44)])
+        asked.search.ask([Build(2, 100, Recipe("torch shuffle", 44))])
         await asked.until(1)
         process = asked.search._process
         assert process is not None
         os.kill(process.pid, signal.SIGKILL)
         await asked.until(2)
         assert asked.answers[1] is None
-        asked.search.ask([Build(3, 100, "torch shuffle", 44)])  # not started again at once
+        asked.search.ask([Build(3, 100, Recipe("torch shuffle", 44))])  # not started again at once
         await asked.until(3)
         assert asked.answers[3] is None
     finally:

@@ -24,9 +24,11 @@ from hubspoke.core.inference.question import (
     Followers,
     Found,
     Question,
+    Recipe,
     Request,
 )
-from hubspoke.core.inference.search import ITEMS_MAX, ITEMS_MIN, LIKELY_SEEDS, TORCH
+from hubspoke.core.inference.search import ITEMS_MAX, ITEMS_MIN, LIKELY_SEEDS
+from hubspoke.core.orders.candidates import TORCH
 
 ASK_AT = (16, 32, 64, 128, 256, 512, 1_024)
 THOROUGH_AT = 128
@@ -57,8 +59,7 @@ Adopt = Callable[[KnownOrder, float], None]  # told what the job reads, and the 
 class _Computed:
     """An order of a seed. next: the following epoch's, once it is built."""
 
-    family: str
-    seed: int
+    recipe: Recipe
     known: KnownOrder
     following: "_Computed | None" = None
     asked_next: bool = False
@@ -75,7 +76,7 @@ class _Belief:
     pending: int = 0  # its number
     unconfirmed: Found | None = None
     current: _Computed | None = None
-    seeds: list[tuple[int, str, int]] = field(default_factory=list)  # epoch, family, seed
+    recipes: list[tuple[int, Recipe]] = field(default_factory=list)  # of which epoch
     followers: tuple[int, ...] = ()
     searched_at: float = -math.inf
     says: str = "too few reads"
@@ -134,7 +135,7 @@ class Inference:
                 b.current = None  # another source's order
                 return
             current = b.current = current.following
-            b.seeds = [*b.seeds[-3:], (b.epoch, current.family, current.seed)]
+            b.recipes = [*b.recipes[-3:], (b.epoch, current.recipe)]
             b.says = known.why
         if not current.asked_next:
             current.asked_next = True
@@ -143,33 +144,33 @@ class Inference:
     def _prepare(self, b: _Belief, current: _Computed) -> None:
         step = self._step(b)
         if step is None:
-            self._ask(b, current, lambda number: Follow(number, current.seed))
+            self._ask(b, current, lambda number: Follow(number, current.recipe.seed))
         elif step == 0:
-            current.following = self._computed(current.known, current.family, current.seed)
+            current.following = self._computed(current.known, current.recipe)
         else:
-            self._build(b, current, current.seed + step)
+            self._build(b, current, current.recipe.moved(step))
 
-    def _build(self, b: _Belief, of: _Computed, seed: int) -> None:
-        self._ask(b, of, lambda number: Build(number, b.job.n, of.family, seed))
+    def _build(self, b: _Belief, of: _Computed, recipe: Recipe) -> None:
+        self._ask(b, of, lambda number: Build(number, b.job.n, recipe))
 
     def _step(self, b: _Belief) -> int | None:
-        """What the seed grows by from epoch to epoch; None: nothing says so."""
-        epoch, family, seed = b.seeds[-1]
-        for before, of, was in reversed(b.seeds[:-1]):
-            if before < epoch and of == family:
-                step, left = divmod(seed - was, epoch - before)
+        """How far a recipe moves from epoch to epoch; None: nothing says so."""
+        epoch, recipe = b.recipes[-1]
+        for before, was in reversed(b.recipes[:-1]):
+            if before < epoch and recipe.moved(was.turn - recipe.turn) == was:
+                step, left = divmod(recipe.turn - was.turn, epoch - before)
                 return step if not left and 0 <= step <= 1 else None
-        if seed >= LIKELY_SEEDS and family == TORCH:
+        if recipe.family == TORCH.name and recipe.seed >= LIKELY_SEEDS:
             return None  # nobody's default: the process drew it, and will draw the next
-        return 0 if family == "numpy RandomState" else 1
+        return 0 if recipe.family == "numpy RandomState" else 1  # seldom seeded anew
 
     # -- no order is followed -----------------------------------------------------------------
 
     def _seek(self, b: _Belief, now: float) -> None:
         if b.current is not None:
-            b.says = f"{b.current.family}, seed {b.current.seed}: refuted"
-            if b.seeds and b.seeds[-1][0] == b.epoch:
-                b.seeds.pop()
+            b.says = f"{b.current.recipe}: refuted"
+            if b.recipes and b.recipes[-1][0] == b.epoch:
+                b.recipes.pop()
             b.current, b.asked = None, 0
         reads = b.job.order
         if len(reads) < b.asked:  # some of them were another job's
@@ -185,15 +186,16 @@ class Inference:
             b.searched_at = now
         first = np.array(reads[: ASK_AT[-1]], np.int32)
         b.asked = len(first)
-        likely = tuple(dict.fromkeys([*self._likely(b), *b.followers]))
+        likely = tuple(dict.fromkeys(self._likely(b)))
         b.pending = self._ask(
             b, None, lambda number: Question(number, b.job.n, first, likely, thorough)
         )
         b.says = "all seeds are tried" if thorough else "likely seeds are tried"
 
-    def _likely(self, b: _Belief) -> list[int]:
-        """Seeds after those of the epochs before, with and without set_epoch."""
-        return [s for _, _, seed in b.seeds[-2:] for s in (seed + 1, seed, seed + 2)]
+    def _likely(self, b: _Belief) -> list[Recipe]:
+        """After the epochs before, with and without set_epoch, or from the process' stream."""
+        found = [recipe.moved(n) for _, recipe in b.recipes[-2:] for n in (1, 0, 2)]
+        return [*found, *(Recipe(TORCH.name, seed) for seed in b.followers)]
 
     def _confirm(self, b: _Belief, found: Found, now: float) -> None:
         """Reads that came after the question must lie where the order has them next."""
@@ -206,25 +208,25 @@ class Inference:
         farthest = found.last + len(later) + window + SLACK_ITEMS
         misfits = int(((places < found.first - window) | (places > farthest)).sum())
         if misfits > 2 * OUTSIDE_MAX * len(later):
-            b.says = f"{found.family}, seed {found.seed}: not confirmed"
+            b.says = f"{found.recipe}: not confirmed"
             self._seek(b, now)
             return
         b.searched_at = -math.inf  # a search of this job's has had success
-        b.seeds = [*b.seeds[-3:], (b.epoch, found.family, found.seed)]
+        b.recipes = [*b.recipes[-3:], (b.epoch, found.recipe)]
         odds = math.ceil(found.log_p / math.log(10))
-        why = f"seed {found.seed}, by chance 1e{odds}, confirmed by {len(later)} reads"
-        known = KnownOrder(found.items, 2 * window, found.family, why, lambda: None)
-        b.current = self._computed(known, found.family, found.seed)
+        why = f"{found.recipe}; by chance 1e{odds}, confirmed by {len(later)} reads"
+        known = KnownOrder(found.items, 2 * window, found.recipe.family, why, lambda: None)
+        b.current = self._computed(known, found.recipe)
         b.says = why
         b.adopt(b.current.known, now)
         self._go_on(b, b.current.known)
 
-    def _computed(self, order: KnownOrder, family: str, seed: int) -> _Computed:
+    def _computed(self, order: KnownOrder, recipe: Recipe) -> _Computed:
         def following() -> KnownOrder | None:
             return None if made.following is None else made.following.known
 
-        known = KnownOrder(order.items, order.window, family, order.why, following)
-        made = _Computed(family, seed, known)
+        known = KnownOrder(order.items, order.window, order.family, order.why, following)
+        made = _Computed(recipe, known)
         return made
 
     # -- requests and answers -----------------------------------------------------------------
@@ -252,7 +254,7 @@ class Inference:
             b.pending = 0
             if isinstance(answer, Found):
                 b.unconfirmed = answer
-                b.says = f"{answer.family}, seed {answer.seed}: to be confirmed"
+                b.says = f"{answer.recipe}: to be confirmed"
             else:
                 b.says = f"no seed fits {b.asked} reads"
             if b.job.known is None:
@@ -262,11 +264,13 @@ class Inference:
         if isinstance(answer, Followers):
             b.followers = answer.seeds
             if len(answer.seeds) == 1:
-                self._build(b, of, answer.seeds[0])
+                self._build(b, of, Recipe(TORCH.name, answer.seeds[0]))
         elif answer is not None:
-            why = f"seed {answer.seed}, after {of.seed} of the epoch before"
-            known = KnownOrder(answer.items, of.known.window, answer.family, why, lambda: None)
-            of.following = self._computed(known, answer.family, answer.seed)
+            why = f"{answer.recipe}; after {of.recipe}"
+            known = KnownOrder(
+                answer.items, of.known.window, answer.recipe.family, why, lambda: None
+            )
+            of.following = self._computed(known, answer.recipe)
 
     def describe(self, job: ReadingJob) -> str:
         """What is believed of a job's order and why, for /v1/streams."""

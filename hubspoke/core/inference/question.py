@@ -1,9 +1,40 @@
 """What is asked of whoever searches, and what is answered."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+
+from hubspoke.core.orders.candidates import FAMILIES
+
+ADDS = {family.name: family.adds for family in FAMILIES}
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How an order comes about: see core.orders.candidates. seed: with the epoch added, where that
+    is what the family does."""
+
+    family: str
+    seed: int
+    epoch: int = 0
+    world: int = 1
+
+    @property
+    def turn(self) -> int:
+        """What grows from epoch to epoch."""
+        return self.seed if ADDS[self.family] else self.epoch
+
+    def moved(self, epochs: int) -> "Recipe":
+        """That of a later epoch."""
+        if ADDS[self.family]:
+            return replace(self, seed=self.seed + epochs)
+        return replace(self, epoch=self.epoch + epochs)
+
+    def __str__(self) -> str:
+        epoch = "" if ADDS[self.family] else f", epoch {self.epoch}"
+        world = "" if self.world == 1 else f", world {self.world}"
+        return f"{self.family}, seed {self.seed}{epoch}{world}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -11,14 +42,14 @@ class Question:
     """What order is this?
 
     number: names the question in its answer. count: of items of the data set. reads: the first
-    distinct items that a job read in an epoch, in order of arrival. likely: seeds that come first
-    to mind. thorough: all seeds are to be tried, which takes long.
+    distinct items that a job read in an epoch, in order of arrival. likely: what comes first to
+    mind. thorough: all seeds are to be tried, which takes long.
     """
 
     number: int
     count: int
     reads: npt.NDArray[np.int32]
-    likely: tuple[int, ...] = ()
+    likely: tuple[Recipe, ...] = ()
     thorough: bool = False
 
 
@@ -30,8 +61,7 @@ class Found:
     lay. log_p: of a fit by chance, over all candidates.
     """
 
-    family: str
-    seed: int
+    recipe: Recipe
     items: npt.NDArray[np.int32]
     places: npt.NDArray[np.int32]
     first: int
@@ -41,12 +71,11 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """Build the order of this seed, which nobody has read yet. Answered by `Found`."""
+    """Build this order, which nobody has read yet. Answered by `Found`."""
 
     number: int
     count: int
-    family: str
-    seed: int
+    recipe: Recipe
 
 
 @dataclass(frozen=True, slots=True)

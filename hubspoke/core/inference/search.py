@@ -10,8 +10,9 @@ orders for a job that was joined in mid-epoch; both only for seeds that people u
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol, assert_never
 
 import numpy as np
@@ -25,25 +26,22 @@ from hubspoke.core.inference.question import (
     Followers,
     Found,
     Question,
+    Recipe,
     Request,
 )
+from hubspoke.core.orders.candidates import FAMILIES, SEEDS, TORCH, candidates
 
 Order = npt.NDArray[np.int32]
 
-SEEDS = 2**32
+ALL_SEEDS = 2**32
 SLICE_SEEDS = 2**21  # 50 ms of one thread
 # All defaults with 1,000 epochs and ranks behind them: 10 ms.
 LIKELY_SEEDS = 2**17
-# Defaults whose source was read (ORDERS), then those people like to type.
-DEFAULTS = (
-    *(0, 42, 1234, 123, 1337, 9176, 1, 2, 7, 10, 17, 100, 1000, *range(2020, 2027)),
-    *(3407, 12345, 31337, 65536, 1111, 9999),
-)
 EPOCHS_TRIED, EPOCHS_THOROUGH = 4, 100  # of whole orders
 ITEMS_BUILT_MAX = 10_000_000  # of whole orders built for one question: 0.2 s; if it is
 ITEMS_BUILT_THOROUGH = 200_000_000  # thorough, 4 s
+SHARDS_MAX = 10_000
 ITEMS_MIN, ITEMS_MAX = 16, 2**25  # fewer are no shuffle worth a search; more are 128 MiB an order
-TORCH = "torch shuffle"
 
 
 class Kernel(Protocol):
@@ -104,38 +102,13 @@ def prefix(n: int, reads: int, candidates: float) -> Prefix | None:
     return None
 
 
-def _numpy_legacy(n: int, seed: int) -> Order:
-    """`np.random.seed(seed); np.random.shuffle(list)`, as DLIO."""
-    return np.random.RandomState(seed % 2**32).permutation(n).astype(np.int32)
-
-
-def _numpy_generator(n: int, seed: int) -> Order:
-    """`np.random.default_rng(seed).permutation(n)`, as HF datasets and FFCV."""
-    return np.random.default_rng(seed).permutation(n).astype(np.int32)
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    name: str
-    build: Callable[[int, int], Order]
-
-
-def families(kernel: Kernel) -> tuple[Family, ...]:
-    """Shuffles of numbers below n by a seed, the likeliest first."""
-    return (
-        Family(TORCH, kernel.order),
-        Family("numpy RandomState", _numpy_legacy),
-        Family("numpy default_rng", _numpy_generator),
-    )
-
-
 def search(request: Request, kernel: Kernel) -> Iterator[Answer]:
     """Yields None after each piece of work, and at last the answer, if there is one."""
     match request:
         case Build():
-            order = family(kernel, request.family).build(request.count, request.seed)
+            order = build(request.recipe, request.count, kernel)
             places = places_of(order, request.count)
-            yield Found(request.family, request.seed, order, places, 0, 0, 0.0)
+            yield Found(request.recipe, order, places, 0, 0, 0.0)
         case Follow():
             yield from _follow(request, kernel)
         case Question():
@@ -144,15 +117,19 @@ def search(request: Request, kernel: Kernel) -> Iterator[Answer]:
             assert_never(request)
 
 
-def family(kernel: Kernel, name: str) -> Family:
-    return next(f for f in families(kernel) if f.name == name)
+def build(recipe: Recipe, n: int, kernel: Kernel) -> Order:
+    """The items of one epoch in the order of reading."""
+    if recipe.family == TORCH.name:
+        return kernel.order(n, recipe.seed)
+    family = next(f for f in FAMILIES if f.name == recipe.family)
+    return family.build(n, recipe.seed, recipe.epoch, recipe.world).astype(np.int32)
 
 
 def _follow(request: Follow, kernel: Kernel) -> Iterator[Answer]:
     """Of a loader without a generator: per epoch the process' generator gives a base seed and
     then the sampler's, 64 bits each, of which the low half, drawn second, matters (ORDERS, C.1)."""
     found: list[int] = []
-    for first in range(0, SEEDS, SLICE_SEEDS):
+    for first in range(0, ALL_SEEDS, SLICE_SEEDS):
         for seed in kernel.streams(first, SLICE_SEEDS, request.seed):
             found.append(kernel.outputs(seed, 8)[7])
         yield None
@@ -167,7 +144,7 @@ def _question(question: Question, kernel: Kernel) -> Iterator[Answer]:
         _named(question, kernel),
         _by_prefix(question, kernel, range(0, LIKELY_SEEDS, LIKELY_SEEDS)),
         _whole(question, kernel),
-        _by_prefix(question, kernel, range(0, SEEDS, SLICE_SEEDS)) if question.thorough else (),
+        _by_prefix(question, kernel, range(0, ALL_SEEDS, SLICE_SEEDS)) if question.thorough else (),
     )
 
 
@@ -180,41 +157,38 @@ def _first(*searches: Iterator[Found | None] | tuple[()]) -> Iterator[Found | No
 
 
 def _named(question: Question, kernel: Kernel) -> Iterator[Found | None]:
-    """Seeds that are expected, such as the next epoch's, of every family."""
-    for seed in question.likely:
-        for family in families(kernel):
-            yield _tried(question, family, seed, 64.0)
+    """What is expected, such as the next epoch's."""
+    for recipe in question.likely:
+        yield _tried(question, recipe, kernel, float(len(question.likely)))
 
 
 def _whole(question: Question, kernel: Kernel) -> Iterator[Found | None]:
-    """Whole orders of the seeds that people use, epoch by epoch."""
-    items = ITEMS_BUILT_THOROUGH if question.thorough else ITEMS_BUILT_MAX
-    epochs = EPOCHS_THOROUGH if question.thorough else EPOCHS_TRIED
-    candidates = max(3, min(items // question.count, 3 * epochs * len(DEFAULTS)))
-    tried = 0
-    for epoch in range(epochs):
-        for seed in DEFAULTS:
-            for family in families(kernel):
-                if tried == candidates:
-                    return
-                tried += 1
-                yield _tried(question, family, seed + epoch, candidates)
+    """Whole orders of the seeds that people use."""
+    n = question.count
+    items, epochs = ITEMS_BUILT_MAX, EPOCHS_TRIED
+    if question.thorough:
+        items, epochs = ITEMS_BUILT_THOROUGH, EPOCHS_THOROUGH
+    most = max(3, items // n)
+    # WebDataset draws with Python's own generator, an item at a time; it has shards, not samples.
+    families = tuple(f for f in FAMILIES if n <= SHARDS_MAX or f.name != "WebDataset")
+    fitting = (c for c in candidates(epochs=epochs, families=families) if c.fits(n))
+    tried = min(most, epochs * len(SEEDS) * sum(len(f.worlds) for f in families))
+    for c in islice(fitting, most):
+        seed, epoch = (c.seed + c.epoch, 0) if c.family.adds else (c.seed, c.epoch)
+        yield _tried(question, Recipe(c.family.name, seed, epoch, c.world), kernel, float(tried))
 
 
-def _tried(question: Question, family: Family, seed: int, candidates: float) -> Found | None:
-    order = family.build(question.count, seed)
-    return _fitting(question, family.name, seed, order, candidates)
+def _tried(question: Question, recipe: Recipe, kernel: Kernel, candidates: float) -> Found | None:
+    return _fitting(question, recipe, build(recipe, question.count, kernel), candidates)
 
 
-def _fitting(
-    question: Question, name: str, seed: int, order: Order, candidates: float
-) -> Found | None:
+def _fitting(question: Question, recipe: Recipe, order: Order, candidates: float) -> Found | None:
     places = places_of(order, question.count)
     where = fit(places, len(order), question.reads)
     if not where.sure(candidates):
         return None
     log_p = where.log_p + math.log(candidates)
-    return Found(name, seed, order, places, where.first, where.last, log_p)
+    return Found(recipe, order, places, where.first, where.last, log_p)
 
 
 def _by_prefix(question: Question, kernel: Kernel, slices: range) -> Iterator[Found | None]:
@@ -230,7 +204,7 @@ def _by_prefix(question: Question, kernel: Kernel, slices: range) -> Iterator[Fo
             first, count, n, seen, need=test.need, places=test.places, misses=test.misses
         ):
             # The places passed; where the other reads lie must fit as well.
-            found = _fitting(question, TORCH, seed, kernel.order(n, seed), float(slices.stop))
+            found = _tried(question, Recipe(TORCH.name, seed), kernel, float(slices.stop))
             if found is not None and found.first == 0:
                 yield found
                 return

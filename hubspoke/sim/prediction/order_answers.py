@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from hubspoke.adapters.seed_search import SeedSearch
 from hubspoke.core.inference.question import Answer, Request
-from hubspoke.core.inference.search import LIKELY_SEEDS, SEEDS, SLICE_SEEDS, search
+from hubspoke.core.inference.search import ALL_SEEDS, LIKELY_SEEDS, SLICE_SEEDS, search
 from hubspoke.sim.prediction.engine import Engine
 
 # Two threads at nice 19 beside a job, 2^32 seeds (bench/seed_search.py).
@@ -91,7 +91,7 @@ class OrderAnswers:
             done = now + ASKED_S + kernel.built * ITEM_S
             if kernel.searched:
                 began = max(done, self._free_at)
-                done = self._free_at = began + self._search_s * kernel.searched / SEEDS
+                done = self._free_at = began + self._search_s * kernel.searched / ALL_SEEDS
             self._engine.at(done, self._tell, request.number, answer)
 
     def _tell(self, number: int, answer: Answer) -> None:
