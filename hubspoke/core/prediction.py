@@ -148,8 +148,10 @@ class Prediction:
 
     def _items(self, now: float, hide_s: float) -> list[Candidate]:
         """What comes of data sets, as much as keeps the path busy for two round trips."""
-        queued = self._scheduler.prefetch_bytes_queued
-        return self.epochs.propose(self._line(now) - self._outstanding, queued, hide_s)
+        scheduler = self._scheduler
+        given_up, scheduler.gave_up = scheduler.gave_up, False
+        want, queued = self._line(now) - self._outstanding, scheduler.prefetch_bytes_queued
+        return self.epochs.propose(want, queued, hide_s, given_up=given_up)
 
     def _line(self, now: float) -> int:
         """Prefetch bytes that keep the path busy."""

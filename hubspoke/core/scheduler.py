@@ -39,6 +39,7 @@ class Scheduler:
         self.lanes = [Lane(i) for i in range(config.lanes)]
         self.prefetch_bytes_in_flight = 0
         self.prefetch_bytes_queued = 0
+        self.gave_up = False  # a prefetch, for lack of room; cleared by who wants to know
         self.warm = WarmQueue(cache)
         self._warming: Counter[int] = Counter()  # requests of it, by lane
         self._others_at = float("-inf")  # when something else was last under way
@@ -193,6 +194,7 @@ class Scheduler:
             if obj.dead or self._cache.room < need:
                 # Nobody will read it, or all of the cache is needed: no prefetch now.
                 self._cache.unqueue(obj, wanted.first, wanted.last)
+                self.gave_up = True
                 continue
             self._cache.fly(obj, unit.first, unit.last, prefetch=True)
             self._pass(wanted, unit.last)

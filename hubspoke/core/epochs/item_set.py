@@ -29,6 +29,7 @@ from hubspoke.core.streams import Access
 ITEM_BYTES_MAX = BLOCK_BYTES  # larger ones are read for long: their own streams know more
 # Of the cache, kept free of what is filled blindly: demands must find room.
 SLACK_SHARE = 1 / 64
+FIRSTS_MAX = 16_384
 LOOKED_AFTER_S = 1.0
 LOOKED_PART = 32  # of an epoch: not more often is it looked for what is missing
 
@@ -47,6 +48,8 @@ class ItemSet:
         self._survey: Survey | None = None
         self._surveyed = False
         self._reads = self._looked_for = 0
+        self._firsts: dict[int, int | None] = {}  # the first item of a cached object
+        self._given_up = False
         self._proposed: deque[tuple[float, Numbers]] = deque()
 
     @property
@@ -113,16 +116,17 @@ class ItemSet:
 
     # -- what comes ---------------------------------------------------------------------------
 
-    def propose(self, want: int, queued: int, ahead_s: float) -> list[Candidate]:
+    def propose(self, want: int, queued: int, ahead_s: float, *, given_up: bool) -> list[Candidate]:
         """Exactly what comes next where that is known, else `want` bytes of what will come.
-        queued: bytes that are to come and have no room yet."""
+        queued: bytes that are to come and have no room yet. given_up: some that were proposed of
+        late found none."""
         if self.data_set is None:
             return []
         if self._survey is not None:
             self._survey.step(self.shelf)
             if self._survey.done:
                 self._survey, self._surveyed = None, True
-        self._look_after()
+        self._look_after(given_up=given_up)
         found: list[Candidate] = []
         for job in self.shelf.counted:
             if job.follower is not None:
@@ -151,12 +155,15 @@ class ItemSet:
             self.shelf.came(numbers)
             self._proposed.append((self.shelf.now, numbers))
 
-    def _look_after(self) -> None:
+    def _look_after(self, *, given_up: bool) -> None:
         """What was proposed some time ago and did not come is not here."""
+        self._given_up |= given_up
         while self._proposed and self._proposed[0][0] < self.shelf.now - LOOKED_AFTER_S:
             _, numbers = self._proposed.popleft()
-            lost = [i for i in numbers.tolist() if not self._is_coming(i)]
-            self.shelf.went(np.array(lost, np.int32))
+            if self._given_up:
+                lost = [i for i in numbers.tolist() if not self._is_coming(i)]
+                self.shelf.went(np.array(lost, np.int32))
+        self._given_up &= bool(self._proposed)
 
     def _is_coming(self, item: int) -> bool:
         number, offset, length = self.items.range(item)
@@ -181,7 +188,9 @@ class ItemSet:
     def victim(self, wanted: Wanted | None, *, last_resort: bool) -> ItemPages | None:
         """See ItemOrder."""
         shelf, number, demand = self.shelf, None, False
-        if wanted is not None:
+        if wanted is not None and not shelf.exact:
+            number = SOON  # whatever it is, only what was read goes
+        elif wanted is not None:
             number, demand = self._number(wanted), wanted.demand
             # What was proposed here counts as here already; what others fetch is read at once.
             if number is not None and not demand and not shelf.here[number]:
@@ -195,13 +204,18 @@ class ItemSet:
                 return found
 
     def _number(self, wanted: Wanted) -> int | None:
+        obj, record = wanted.obj, self.items.record
+        first = self._firsts.get(obj.number)
+        if first is None:
+            if len(self._firsts) >= FIRSTS_MAX:
+                self._firsts.clear()
+            head = min(record or obj.size, obj.size)
+            first = self._firsts[obj.number] = self.items.number(obj.name, 0, head)
+        if first is None or record is None:
+            return first
         at = wanted.page * PAGE_BYTES
-        record = self.items.record
-        if record is not None:
-            at = -(-at // record) * record if at % record + PAGE_BYTES > record else at
-            at = at // record * record
-        length = min(record or wanted.obj.size, wanted.obj.size - at)
-        return self.items.number(wanted.obj.name, at, length)
+        # The page that two records share is missing with the second: the first would begin before.
+        return first + at // record + (at % record + PAGE_BYTES > record)
 
     def _pages(self, item: int) -> ItemPages | None:
         """The pages of an item but those it shares with a neighbour that is here or will be."""
