@@ -58,7 +58,7 @@ COLUMNS: dict[str, str] = {
 NAMES = tuple(COLUMNS)
 
 Matrix = npt.NDArray[np.float32]
-Rows = Callable[[], Matrix]  # a row for each candidate, made when asked for
+Rows = Callable[[Sequence[Candidate]], Matrix]  # a row for each, made when asked for
 
 _STREAMLESS = [0.0] * (NAMES.index("accuracy") - NAMES.index("has_stream"))
 _BEHIND_BYTES_MIN = 512 << 10

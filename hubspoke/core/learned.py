@@ -60,7 +60,7 @@ class LearnedRanker:
         mine = [i for i, c in enumerate(candidates) if c.source in SOURCES]
         if not mine or not self._on.any():
             return ruled
-        seen = rows()[mine]
+        seen = rows([candidates[i] for i in mine])
         decided = self._on[self._model.looks_like(seen)]
         learned = self._model.probabilities(seen)
         for i, on, p in zip(mine, decided.tolist(), learned.tolist(), strict=True):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from hubspoke.core.features import Rows
 from hubspoke.core.generators.candidates import Candidate
 
-# Probabilities in the order of the candidates; the rows of features are made when asked for.
+# Probabilities in the order of the candidates; rows of features are made of those asked for.
 Score = Callable[[Sequence[Candidate], Rows], Sequence[float]]
 
 # source -> (probability without evidence, probability with much of it, evidence that halves the

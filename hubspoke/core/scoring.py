@@ -51,7 +51,7 @@ class Scoring:
         """Probabilities in the order of the candidates."""
         if not candidates:
             return []
-        ranked = self._score(candidates, lambda: self.rows(candidates, self.streams))
+        ranked = self._score(candidates, lambda of: self.rows(of, self.streams))
         return [self._adjusted(c, p) for c, p in zip(candidates, ranked, strict=True)]
 
     def rows(self, candidates: Sequence[Candidate], streams: dict[int, Stream]) -> Matrix:

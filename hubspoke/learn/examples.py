@@ -98,7 +98,7 @@ def explore(workload: Workload) -> Examples:
     places = list(PATTERNS)
 
     def score(candidates: Sequence[Candidate], rows: Rows) -> list[float]:
-        for c, row in zip(candidates, rows(), strict=True):
+        for c, row in zip(candidates, rows(candidates), strict=True):
             case = _Case(row, places.index(pattern_of(c.name.key)))
             watched.scored[_place(c)] = case
             watched.cases.append(case)

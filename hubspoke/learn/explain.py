@@ -165,7 +165,7 @@ def of_trace(model: Model, path: Path, capacity: int | None) -> list[Explained]:
     score = LearnedRanker(model).score
 
     def noted(candidates: Sequence[Candidate], rows: Rows) -> Sequence[float]:
-        for c, row in zip(candidates, rows(), strict=True):
+        for c, row in zip(candidates, rows(candidates), strict=True):
             latest.pop((c.stream_id, c.source), None)
             latest[c.stream_id, c.source] = c, row
         return score(candidates, rows)

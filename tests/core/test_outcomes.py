@@ -1,5 +1,7 @@
 """What became of prefetches corrects the probability of the next ones."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from hubspoke.core.features import NAMES, Rows
@@ -131,9 +133,9 @@ def test_what_was_learned_before_a_restart_counts_on() -> None:
 # -- through the core ---------------------------------------------------------------------------
 
 
-def half(candidates: object, rows: Rows) -> list[float]:
-    assert rows().shape[1] == len(NAMES)
-    return [0.5] * len(rows())
+def half(candidates: Sequence[Candidate], rows: Rows) -> list[float]:
+    assert rows(candidates).shape == (len(candidates), len(NAMES))
+    return [0.5] * len(candidates)
 
 
 def test_reads_and_drops_reach_the_tallies() -> None:

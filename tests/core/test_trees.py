@@ -114,7 +114,7 @@ def rows(of: Sequence[Candidate]) -> npt.NDArray[np.float32]:
 
 def score(on: dict[str, bool]) -> list[float]:
     of = candidates()
-    return LearnedRanker(model(on)).score(of, lambda: rows(of))
+    return LearnedRanker(model(on)).score(of, rows)
 
 
 @pytest.fixture(autouse=True)
@@ -132,12 +132,23 @@ def test_the_model_decides_where_it_is_on_for_the_pattern_of_the_row() -> None:
     assert score({"b": True})[1] == pytest.approx(0.0, abs=1e-9)
 
 
+def test_rows_are_made_for_candidates_of_its_sources_only() -> None:
+    asked: list[Candidate] = []
+
+    def noted(of: Sequence[Candidate]) -> npt.NDArray[np.float32]:
+        asked.extend(of)
+        return rows(of)
+
+    LearnedRanker(model({"a": True})).score(candidates(), noted)
+    assert [c.source for c in asked] == ["sequential"] * 2
+
+
 def test_a_source_it_was_not_trained_on_is_left_to_the_rules() -> None:
     assert score({"a": True, "b": True})[2:] == RuleRanker().score(candidates())[2:]
 
 
 def test_rows_are_not_made_where_nothing_is_on() -> None:
-    def none() -> npt.NDArray[np.float32]:
+    def none(of: object) -> npt.NDArray[np.float32]:
         raise AssertionError
 
     of = candidates()
@@ -148,5 +159,5 @@ def test_rows_are_not_made_where_nothing_is_on() -> None:
 
 def test_forced_it_decides_for_all_patterns() -> None:
     of = candidates()
-    found = LearnedRanker(model({}).forced()).score(of, lambda: rows(of))
+    found = LearnedRanker(model({}).forced()).score(of, rows)
     assert found[:2] == [pytest.approx(0.0, abs=1e-9)] * 2

@@ -1,7 +1,7 @@
 """A model file is used only if all of it fits; else the rules decide and say why."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +45,8 @@ def switch(folder: Path, **on: bool) -> None:
     change(folder, lambda d: d["on"].update(on))
 
 
-def rows() -> Matrix:
-    return np.zeros((1, len(NAMES)), np.float32)
+def rows(of: Sequence[Candidate]) -> Matrix:
+    return np.zeros((len(of), len(NAMES)), np.float32)
 
 
 def test_a_good_model_names_itself_by_its_digest(folder: Path) -> None:
