@@ -4,6 +4,10 @@ Two ensembles of trees: one says which way of reading a row looks like, one how 
 the candidate is read before it would be evicted. The second is asked only for the ways for which
 the model's own table says that it won against the rules on workloads it never saw; all else, and
 candidates of sources it was not trained on, is the rules'.
+
+An opinion is kept and asked for again when the candidate's evidence or length has grown by half,
+or after REUSED candidates: a stream of a million reads is looked at some dozen times as it grows
+and then once in a while, and not for each of its parts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,6 +20,11 @@ from hubspoke.core.features import SOURCES, Matrix, Rows
 from hubspoke.core.generators.candidates import Candidate
 from hubspoke.core.ranking import RuleRanker
 from hubspoke.core.trees import Trees
+
+REUSED = 64
+KINDS_MAX = 4_096
+
+Kind = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,17 +62,54 @@ class LearnedRanker:
         self._model = model
         self._rules = RuleRanker().score
         self._on = np.array([model.on.get(p, False) for p in model.patterns])
+        # Probability (None: the rules'), and for how many more candidates.
+        self._known: dict[Kind, tuple[float | None, int]] = {}
 
     def score(self, candidates: Sequence[Candidate], rows: Rows) -> list[float]:
         """See ranking.Score."""
-        ruled = self._rules(candidates)
-        mine = [i for i, c in enumerate(candidates) if c.source in SOURCES]
-        if not mine or not self._on.any():
-            return ruled
-        seen = rows([candidates[i] for i in mine])
+        found = self._rules(candidates)
+        if not self._on.any():
+            return found
+        new: dict[Kind, list[int]] = {}
+        for i, c in enumerate(candidates):
+            if c.source not in SOURCES:
+                continue
+            kind = _kind(c)
+            p, left = self._known.get(kind, (None, 0))
+            if not left:
+                new.setdefault(kind, []).append(i)
+                continue
+            self._known[kind] = p, left - 1
+            if p is not None:
+                found[i] = p
+        if new:
+            self._look(candidates, rows, new, found)
+        return found
+
+    def _look(
+        self,
+        candidates: Sequence[Candidate],
+        rows: Rows,
+        new: Mapping[Kind, Sequence[int]],
+        found: list[float],
+    ) -> None:
+        """Ask the model of one candidate of each kind; writes into `found`."""
+        seen = rows([candidates[of[0]] for of in new.values()])
         decided = self._on[self._model.looks_like(seen)]
         learned = self._model.probabilities(seen)
-        for i, on, p in zip(mine, decided.tolist(), learned.tolist(), strict=True):
+        for (kind, of), on, p in zip(new.items(), decided.tolist(), learned.tolist(), strict=True):
+            self._known.pop(kind, None)
+            self._known[kind] = (p if on else None), REUSED
             if on:
-                ruled[i] = p
-        return ruled
+                for i in of:
+                    found[i] = p
+        while len(self._known) > KINDS_MAX:
+            del self._known[next(iter(self._known))]
+
+
+def _kind(c: Candidate) -> Kind:
+    """Candidates that the model would think alike of."""
+    # Of a stream, or of a folder where there is none.
+    of: object = c.stream_id or (c.name.bucket, c.name.key[: c.name.key.rfind("/") + 1])
+    evidence = c.evidence * c.evidence  # half an octave
+    return of, c.source, c.entry is None, evidence.bit_length(), (c.length * c.length).bit_length()

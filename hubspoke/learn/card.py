@@ -7,7 +7,9 @@ from typing import Any
 from hubspoke.core.features import COLUMNS, SOURCES
 from hubspoke.core.learned import Model
 from hubspoke.learn.evaluate import (
+    EGRESS_LOST,
     EGRESS_NOTICED,
+    HITS_LOST,
     HITS_NOTICED,
     MODEL,
     PEERS,
@@ -134,7 +136,9 @@ pattern.
 
 Model less rules, run by run: the mean, and a band of two standard errors over the seeds. It is on
 where it brings more hits or fewer bytes by more than the band (and than {HITS_NOTICED:.1%} of the
-reads, {EGRESS_NOTICED:g} of the least egress) and costs nothing in the other.
+reads, {EGRESS_NOTICED:g} of the least egress), and the other is not worse: not by more than its
+band, and whatever the band not by {HITS_LOST:.0%} of the reads or {EGRESS_LOST:g} of the least
+egress.
 
 | pattern | hits, points | egress | on |
 |---|---|---|---|

@@ -28,6 +28,9 @@ PEERS = {"readahead": "next-N read-ahead", "leap": "Leap", "stride": "stride tab
 # Differences below these are nothing anybody would notice, whatever the band.
 HITS_NOTICED = 0.002
 EGRESS_NOTICED = 0.01
+# Means that are worse by more than this are too dear even where the band is wider.
+HITS_LOST = 0.01
+EGRESS_LOST = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +67,13 @@ class Judged:
 
     @property
     def wins(self) -> bool:
-        """More hits for no more bytes, or fewer bytes for no fewer hits, beyond the band."""
+        """More hits or fewer bytes, beyond the band; and nothing lost in the other, neither
+        beyond the band nor so much that it would have to be found out."""
         more = self.hits.clear and self.hits.mean > HITS_NOTICED
         fewer = self.egress.clear and self.egress.mean < -EGRESS_NOTICED
-        worse = self.hits.mean < -HITS_NOTICED or self.egress.mean > EGRESS_NOTICED
-        return (more or fewer) and not worse
+        hits = self.hits.mean < -(HITS_NOTICED if self.hits.clear else HITS_LOST)
+        bytes_ = self.egress.mean > (EGRESS_NOTICED if self.egress.clear else EGRESS_LOST)
+        return (more or fewer) and not hits and not bytes_
 
 
 def measure(workload: Workload, *, policy: str | None = None, score: Score | None = None) -> Run:

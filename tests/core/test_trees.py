@@ -1,6 +1,7 @@
 """Boosted trees as arrays, and the ranker that asks them where they were shown to win."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -9,7 +10,7 @@ import pytest
 from hubspoke.core.features import NAMES, SOURCES
 from hubspoke.core.generators.candidates import Candidate
 from hubspoke.core.ids import ObjectName
-from hubspoke.core.learned import LearnedRanker, Model
+from hubspoke.core.learned import KINDS_MAX, REUSED, LearnedRanker, Model
 from hubspoke.core.ranking import RuleRanker
 from hubspoke.core.trees import Trees
 
@@ -106,6 +107,27 @@ def candidates() -> list[Candidate]:
         for source in ("sequential", "oracle")
         for length in (100, 1 << 20)
     ]
+
+
+def test_an_opinion_is_kept_until_the_evidence_has_grown() -> None:
+    asked: list[Candidate] = []
+
+    def noted(of: Sequence[Candidate]) -> npt.NDArray[np.float32]:
+        asked.extend(of)
+        return rows(of)
+
+    ranker, c = LearnedRanker(model({"a": True})), candidates()[0]
+    first = ranker.score([c, c], noted)
+    assert first[0] == first[1] == ranker.score([c], noted)[0]
+    assert len(asked) == 1
+    ranker.score([replace(c, evidence=8), replace(c, stream_id=2), replace(c, length=300)], noted)
+    assert len(asked) == 4
+    for _ in range(REUSED + 1):
+        ranker.score([c], noted)
+    assert len(asked) == 5
+    for i in range(2 * KINDS_MAX):
+        ranker.score([replace(c, stream_id=i)], noted)
+    assert len(ranker._known) == KINDS_MAX
 
 
 def rows(of: Sequence[Candidate]) -> npt.NDArray[np.float32]:

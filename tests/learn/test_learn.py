@@ -148,8 +148,11 @@ SAME = Difference(0.0, 0.001)
         (SAME, Difference(-0.5, 0.1), True),
         (SAME, Difference(-0.5, 0.6), False),  # inside the band
         (Difference(0.05, 0.01), SAME, True),
-        (Difference(0.05, 0.01), Difference(0.02, 0.1), False),  # paid for in bytes
-        (Difference(-0.01, 0.1), Difference(-0.5, 0.1), False),  # paid for in hits
+        (Difference(0.05, 0.01), Difference(0.02, 0.01), False),  # paid for in bytes
+        (Difference(0.05, 0.01), Difference(0.06, 0.1), False),
+        (Difference(-0.003, 0.002), Difference(-0.5, 0.1), False),  # paid for in hits
+        (Difference(-0.02, 0.1), Difference(-0.5, 0.1), False),
+        (Difference(-0.005, 0.01), Difference(-0.5, 0.1), True),  # not more than chance
         (Difference(0.001, 0.0), SAME, False),  # nobody would notice
     ],
 )
