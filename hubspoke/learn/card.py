@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from hubspoke.core.features import COLUMNS, SOURCES
-from hubspoke.core.learned import Model
+from hubspoke.core.learned import SURE, Model
 from hubspoke.learn.evaluate import (
     EGRESS_LOST,
     EGRESS_NOTICED,
@@ -145,7 +145,7 @@ egress.
 {judged}
 
 As shipped, the model deciding only where it is on (a run's pattern is what the model takes each
-candidate for, so a row may move where its own pattern is off):
+candidate for, if it is {SURE:.0%} sure, so a row may move where its own pattern is off):
 
 | pattern | {RULES} | {SHIPPED} | hits, points | egress |
 |---|---|---|---|---|

@@ -88,9 +88,9 @@ def test_trees_of_no_full_depth_are_told() -> None:
 NEVER = stump(EVIDENCE, 99.0, -50.0, 50.0)  # use: probability 0
 
 
-def model(on: dict[str, bool]) -> Model:
+def model(on: dict[str, bool], sure: float = 5.0) -> Model:
     """Says "b" for long candidates and "a" for others, and that nothing is ever read."""
-    a, b = stump(LENGTH, 10.0, 1.0, 0.0), stump(LENGTH, 10.0, 0.0, 1.0)
+    a, b = stump(LENGTH, 10.0, sure, 0.0), stump(LENGTH, 10.0, 0.0, sure)
     pattern = Trees(
         np.concatenate([a.feature, b.feature]),
         np.concatenate([a.threshold, b.threshold]),
@@ -152,6 +152,12 @@ def test_the_model_decides_where_it_is_on_for_the_pattern_of_the_row() -> None:
     assert score({"a": True, "b": False}) == [pytest.approx(0.0, abs=1e-9), *ruled[1:]]
     assert score({"a": False, "b": True})[0] == ruled[0]
     assert score({"b": True})[1] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_it_decides_only_where_it_is_sure_of_the_pattern() -> None:
+    of = candidates()
+    unsure = LearnedRanker(model({"a": True}, sure=1.0)).score(of, rows)
+    assert unsure == RuleRanker().score(of)
 
 
 def test_rows_are_made_for_candidates_of_its_sources_only() -> None:
