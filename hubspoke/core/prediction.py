@@ -65,7 +65,7 @@ class Prediction:
         self._walks = next_object.Walks()
         self.epochs = Epochs(listing, cache)
         self.layouts = layout.Layouts(cache, listing, config.depth)
-        self._heads = heads.Heads(listing)
+        self._heads = heads.Heads(listing, cache)
         self._following = Following(config.depth, listing, self._heads.shuffled)
         self.inference = Inference()
 
@@ -166,7 +166,8 @@ class Prediction:
         self._heads.moved(moved, now, rtt + self._config.depth.jitter_s)
         outstanding = self._outstanding
         room = self._cache.room - outstanding
-        return self._heads.propose(self._line(now) - outstanding, self._cache.capacity, room, now)
+        want = self._line(now) - outstanding
+        return self._heads.propose(want, room, self.epochs.sets, now)
 
     def _opened(self, obj: CachedObject, now: float, hide_s: float) -> list[Candidate]:
         if self._heads.shuffled(obj.name):

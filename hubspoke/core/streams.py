@@ -30,6 +30,7 @@ SLACK_BYTES_MIN = 128 << 10
 SLACK_PART = 64
 FRONT_SLACK_BYTES_MAX = 32 << 20
 REREAD_BYTES_MIN = 256 << 10
+TAIL_BYTES = 64 << 10  # of an object, for a directory
 CLIENTS_PER_STREAM_MAX = 256
 RATE_WINDOW_S = 1.0
 
@@ -174,6 +175,11 @@ class Stream:
         return self.hi - self.recent_lo
 
     @property
+    def ended(self) -> bool:
+        """The object was read to its end, but for a directory there, which is read first."""
+        return self.obj.size - self.hi <= TAIL_BYTES
+
+    @property
     def density(self) -> float:
         """Share of the front that its accesses cover; above 1 where they overlap."""
         return sum(b - a for a, b in self.recent) / max(1, self.spread)
@@ -211,7 +217,7 @@ class Stream:
         if self.pattern is Pattern.RANDOM:
             return False
         end = offset + length
-        if self.hi < self.obj.size and end > self.recent_lo - max(self.spread, REREAD_BYTES_MIN):
+        if not self.ended and end > self.recent_lo - max(self.spread, REREAD_BYTES_MIN):
             return False
         return self.marks.all(offset // PAGE_BYTES, -(-end // PAGE_BYTES))
 

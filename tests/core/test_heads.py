@@ -133,6 +133,26 @@ def test_files_not_opened_yet_wait_while_the_path_is_faster_than_the_readers() -
     assert whole(lab) == FILES // 2
 
 
+def test_an_order_that_repeats_costs_what_the_cache_cannot_hold() -> None:
+    lab = Lab(files(), capacity=FILES * FILE_BYTES // 2)
+    for _ in range(3):
+        Interleave(lab, shuffled(6))
+    first, received = len(lab.states), lab.received
+    job = Interleave(lab, shuffled(6))
+    assert all(lab.states[i] is ReadState.HIT for i in job.opened)
+    assert misses(lab, first) <= 20  # of 2,048
+    assert lab.received - received <= 1.2 * FILES * FILE_BYTES / 2
+
+
+def test_an_order_that_changes_after_it_repeated_is_followed_no_more() -> None:
+    lab = Lab(files(), capacity=FILES * FILE_BYTES // 2)
+    for seed in (6, 6, 6, 7, 8):
+        first, received = len(lab.states), lab.received
+        Interleave(lab, shuffled(seed))
+    assert misses(lab, first) <= 64
+    assert lab.received - received <= 1.3 * FILES * FILE_BYTES / 2
+
+
 def test_the_head_of_a_large_object_goes_last() -> None:
     assert [rank(block, 64) for block in range(4)] == [0] * 4
     assert max(rank(block, 64) for block in range(4, 64)) > RANKS // 2

@@ -6,6 +6,7 @@ from hubspoke.core.cache import Cache
 from hubspoke.core.epochs.data_sets import DataSets
 from hubspoke.core.epochs.item_set import ItemSet
 from hubspoke.core.epochs.items import Folder, folder_of
+from hubspoke.core.epochs.replay import Replay
 from hubspoke.core.generators.candidates import Candidate, Listing
 from hubspoke.core.ids import ObjectName
 from hubspoke.core.streams import Access
@@ -18,6 +19,7 @@ class Epochs:
         self.sets: dict[Folder, ItemSet] = {}
         self.data_sets = DataSets(listing)
         self._cache = cache
+        self._replay = Replay()
 
     def observe(
         self, accesses: Sequence[Access], now: float, relearned: Callable[[str], None]
@@ -33,6 +35,10 @@ class Epochs:
             if found is None or found.items is not items:
                 found = self.sets[items.folder] = ItemSet(items, self._cache, now)
             found.take(reads, now, relearned)
+            for job in found.jobs.all:
+                order = self._replay.look(job)
+                if order is not None:
+                    found.adopt(job, order, now)
             moved.append(found)
         for folder in [f for f in self.sets if f not in self.data_sets]:
             self.sets.pop(folder).end()

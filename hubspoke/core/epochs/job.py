@@ -92,8 +92,13 @@ class Job:
         self._rated(len(items), now)
         began = self._mark(items, clients)
         if self.follower is not None and not self.follower.moved(items, self.read):
-            self.lost, self.follower = self.follower.order.family, None
+            self.lose()
         return began
+
+    def lose(self) -> None:
+        """The order turned out to be another's."""
+        if self.follower is not None:
+            self.lost, self.follower = self.follower.order.family, None
 
     def _mark(self, items: Numbers, clients: Sequence[int]) -> bool:
         if len(items) == 1:

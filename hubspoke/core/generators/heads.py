@@ -12,17 +12,24 @@ opened next is a draw. While readers wait for a path that carries less than they
 the files follows as far as the cache has room: the path is busy when streams begin and end.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from hubspoke.core.cache import Cache
+from hubspoke.core.epochs.item_set import ItemSet
 from hubspoke.core.epochs.items import Folder, ListedItems, folder_of
+from hubspoke.core.epochs.large_files import LargeFiles
+from hubspoke.core.epochs.shelf import IDLE_S
 from hubspoke.core.generators.candidates import Candidate, Listing
 from hubspoke.core.ids import ObjectName, ReadState
 from hubspoke.core.streams import Access, Pattern, Stream
 
-LARGE_BYTES = 4 << 20  # smaller files are items of their own, not streams
+LARGE_BYTES = 4 << 20  # a folder of smaller files is read by items, not by streams
 FILES_MAX = 16_384  # a folder with more would need heads too short to be of use
 FOLDERS_MAX = 64
 READERS_MAX = 256
+READ_SHARE = 0.75  # of a file that was read to its end, or it was only looked into there
+LEFT_S = 60.0  # a file that nobody went on with for so long was left
 OPENINGS_MIN = 4
 FROM_START_MIN = 0.75
 ORDERED_MIN = 0.75  # share of the listing up to the last file opened: a walk in order opens all
@@ -43,6 +50,7 @@ HUNGRY_S, PAUSE_S = 2.0, 1.0
 class _Burst:
     """What a stream reads without a pause as long as a round trip."""
 
+    item: int | None  # the file, if the listing is known
     at: float
     before: int  # bytes read before it began
 
@@ -67,6 +75,7 @@ class Files:
     waiting: list[Stream] = field(default_factory=list)  # opened before the listing was known
     live: dict[Stream, _Burst] = field(default_factory=dict)  # being read from their start
     readers: dict[str, Stream] = field(default_factory=dict)  # what each client opened last
+    known: LargeFiles | None = None  # follows the order while one is known
 
     @property
     def believed(self) -> bool:
@@ -120,8 +129,9 @@ class Files:
 class Heads:
     """Watches which files are opened; proposes the heads of those that are not yet."""
 
-    def __init__(self, listing: Listing) -> None:
+    def __init__(self, listing: Listing, cache: Cache) -> None:
         self._listing = listing
+        self._cache = cache
         self._folders: dict[Folder, Files] = {}
 
     def shuffled(self, name: ObjectName) -> bool:
@@ -131,11 +141,11 @@ class Heads:
 
     def opened(self, s: Stream) -> None:
         """A stream began. One that carries on where another has ended reads as that one did."""
-        if s.obj.size < LARGE_BYTES:
-            return
         folder = folder_of(s.obj.name)
         files = self._folders.pop(folder, None)
         if files is None:
+            if s.obj.size < LARGE_BYTES:
+                return
             files = Files(ListedItems(folder, self._listing, record=None))
         self._folders[folder] = files
         if len(self._folders) > FOLDERS_MAX:
@@ -143,7 +153,7 @@ class Heads:
         files.open(s)
         if s.start == 0:
             _carry_on(files, s)
-            files.live[s] = _Burst(s.last_at, 0)
+            files.live[s] = _Burst(None, s.last_at, 0)
             if len(files.live) > READERS_MAX:
                 del files.live[next(iter(files.live))]
             if len(files.readers) > READERS_MAX:
@@ -164,21 +174,51 @@ class Heads:
                 if s.pattern is Pattern.SEQUENTIAL and _waited(moved[s]):
                     files.waited(now)
 
-    def propose(self, want: int, capacity: int, room: int, now: float) -> list[Candidate]:
-        """About `want` bytes in all; room: what the cache takes without dropping anything."""
+    def propose(
+        self, want: int, room: int, sets: Mapping[Folder, ItemSet], now: float
+    ) -> list[Candidate]:
+        """About `want` bytes in all; room: what the cache takes without dropping anything. sets:
+        what is known of the order of each folder."""
         found: list[Candidate] = []
-        for files in self._folders.values():
-            if want > 0 and files.items.complete and files.believed:
-                brought = _heads(files, want, capacity)
+        for folder, files in self._folders.items():
+            if not files.items.complete:
+                continue
+            brought: list[Candidate] = []
+            known = self._known(files, sets.get(folder), now)
+            if known is not None:
+                brought = known.propose(want, _wanted(files), hungry=files.hungry(now))
+            elif want > 0 and files.believed:
+                brought = _heads(files, want, self._cache.capacity)
                 if not brought and files.hungry(now):
                     brought = _fill(files, min(want, room))
-                want -= sum(c.length for c in brought)
-                found += brought
+            want -= sum(c.length for c in brought)
+            found += brought
         return found
+
+    def _known(self, files: Files, found: ItemSet | None, now: float) -> LargeFiles | None:
+        """Whoever knows the order of all that is read of the folder now."""
+        jobs = [] if found is None else [j for j in found.jobs.all if now - j.last_at < IDLE_S]
+        if not files.live or not (jobs or files.known):
+            return None
+        if files.known is None:
+            files.known = LargeFiles(files.items, self._cache)
+        reading: dict[int, int] = {}
+        for s, burst in files.live.items():
+            if burst.item is None:
+                burst.item = files.items.number(s.obj.name, 0, 0)
+            if burst.item is not None and not _done(s) and now - s.last_at < LEFT_S:
+                reading[burst.item] = min(s.recent_lo, reading.get(burst.item, s.recent_lo))
+        data_set = next(iter(files.live)).obj.data_set
+        return files.known if files.known.follow(jobs, reading, data_set) else None
 
 
 def _waited(accesses: list[Access]) -> bool:
     return any(a.state is not ReadState.HIT for a in accesses)
+
+
+def _done(s: Stream) -> bool:
+    """Whether the file was read; a directory at its end may be read first."""
+    return s.ended and s.bytes_read >= READ_SHARE * s.obj.size
 
 
 def _list(files: Files, folder: Folder) -> None:
@@ -195,20 +235,23 @@ def _carry_on(files: Files, s: Stream) -> None:
     """The reader that opens a file has done with another: its pace is known."""
     client = next(iter(s.clients))
     before = files.readers.pop(client, None)
-    if before is None or before.hi < before.obj.size:
-        before = next((b for b in files.live if b.hi >= b.obj.size), None)
+    if before is None or not _done(before):
+        before = next((b for b in files.live if _done(b)), None)
     files.readers[client] = s
-    for ended in [b for b in files.live if b.hi >= b.obj.size]:
+    for ended in [b for b in files.live if _done(b)]:
         del files.live[ended]
     if before is not None and before.pattern is Pattern.SEQUENTIAL and not s.chained:
         s.pattern, s.boost, s.rate = before.pattern, before.boost, before.rate
 
 
+def _wanted(files: Files) -> int:
+    """Bytes that a reader takes while the rest is asked for."""
+    return max(HEAD_BYTES_MIN, min(int(files.burst * MARGIN), HEAD_BYTES_MAX))
+
+
 def _heads(files: Files, want: int, capacity: int) -> list[Candidate]:
     items, found = files.items, list[Candidate]()
-    share = int(capacity * SHARE_OF_CACHE) // max(1, items.count)
-    wanted = max(HEAD_BYTES_MIN, min(int(files.burst * MARGIN), HEAD_BYTES_MAX))
-    wanted = min(wanted, share)
+    wanted = min(_wanted(files), int(capacity * SHARE_OF_CACHE) // max(1, items.count))
     if not files.length:
         files.length = min(HEAD_BYTES_MIN, wanted)
     for _ in range(NAMES_PER_CALL):

@@ -1,0 +1,245 @@
+"""Large files that are read in a known order: what comes next, and what goes.
+
+Assumes: `core.epochs` knows the order in which every job on the folder opens its files, and each
+file is read on from its start. A file is kept in part: what goes is the end of the one that is
+read last of all (Belady, a block at a time), and of a file that is being read what lies behind
+its reader. What comes is the part of the files opened next that hides a round trip; while readers
+wait for the path, whole files in their order, as far as the cache holds what is nearer.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from hubspoke.core.cache import Cache
+from hubspoke.core.epochs.follow import NOWHERE, Follower
+from hubspoke.core.epochs.items import ListedItems
+from hubspoke.core.epochs.job import Job
+from hubspoke.core.eviction.by_item import ItemPages, Wanted
+from hubspoke.core.eviction.data_set import DataSet
+from hubspoke.core.generators.candidates import Candidate
+from hubspoke.core.ids import PAGE_BYTES
+from hubspoke.core.page_codes import IS_COMING, PAGES_PER_BLOCK
+
+SLACK_SHARE = 1 / 64  # of the cache, kept free of what is brought for later
+NAMES_PER_CALL = 64
+NOW = -1.0  # before all places
+
+Numbers = npt.NDArray[np.int32]
+
+
+class LargeFiles:
+    """One folder of them; the cache's `ItemOrder` while all its jobs' orders are known."""
+
+    def __init__(self, items: ListedItems, cache: Cache) -> None:
+        self.items = items
+        self._cache = cache
+        self._jobs: Sequence[Job] = ()
+        self._reading: Mapping[int, int] = {}  # item: first byte that is still to be read
+        self._data_set: DataSet | None = None
+        self._seen: list[tuple[Follower | None, int]] = []
+        self._due = np.zeros(0)
+        self._victims: Iterator[tuple[float, ItemPages]] = iter(())
+        self._next: tuple[float, ItemPages] | None = None
+        self._progress = 0
+        self._headed: dict[Job, tuple[Follower, int, int, int]] = {}  # when heads were proposed
+        self._follower: Follower | None = None
+        self._filled = (0, 0)  # place in the order, offset
+        self._spare = 0  # bytes of what was read in this epoch
+
+    def follow(self, jobs: Sequence[Job], reading: Mapping[int, int], data_set: DataSet) -> bool:
+        """What is read now. Returns whether all of the jobs' orders are known."""
+        self._jobs, self._reading = jobs, reading
+        known = bool(jobs) and all(j.follower is not None for j in jobs)
+        if known and self._data_set is not data_set:
+            self._cache.by_items(data_set, self)
+            for number in range(self.items.objects):
+                obj = self._cache.current(self.items.object_name(number))
+                if obj is not None:
+                    self._cache.goes_by_items(obj)
+            self._data_set = data_set
+        elif not known:
+            self.end()
+        return known
+
+    def end(self) -> None:
+        """The order is not known any more."""
+        if self._data_set is not None and self._data_set.items is self:
+            self._cache.by_blocks(self._data_set)
+        self._data_set = None
+
+    def dropped(self) -> None:
+        """See ItemOrder."""
+        self._data_set = None
+
+    # -- what goes ----------------------------------------------------------------------------
+
+    def victim(self, wanted: Wanted | None, *, last_resort: bool) -> ItemPages | None:
+        """See ItemOrder."""
+        self._refresh()
+        least = self._wanted_at(wanted, last_resort=last_resort)
+        found = self._take(least)
+        progress = sum(self._reading.values())
+        if found is None and progress != self._progress:
+            self._progress = progress
+            self._look()
+            found = self._take(least)
+        return found
+
+    def _refresh(self) -> None:
+        """After an opening."""
+        seen = [(j.follower, j.follower.front if j.follower else 0) for j in self._jobs]
+        if seen == self._seen:
+            return
+        self._seen, self._due = seen, self._dues()
+        self._look()
+        self._spare = 0
+        for number in np.flatnonzero(self._due >= self._later).tolist():
+            obj = self._cache.current(self.items.object_name(number))
+            if obj is not None and number not in self._reading:
+                self._spare += obj.resident * PAGE_BYTES
+
+    @property
+    def _later(self) -> float:
+        """What is read in another epoch is due from then on."""
+        left = [len(j.follower.order.items) - j.follower.front for j in self._jobs if j.follower]
+        return min(left, default=0) - 0.5
+
+    def _take(self, least: float) -> ItemPages | None:
+        if self._next is None:
+            self._next = next(self._victims, None)
+        if self._next is None or self._next[0] <= least:
+            return None
+        found, self._next = self._next[1], None
+        return found
+
+    def _look(self) -> None:
+        self._victims, self._next = self._farthest(), None
+
+    def _wanted_at(self, wanted: Wanted | None, *, last_resort: bool) -> float:
+        """What is read before this stays for it."""
+        number = None if wanted is None else self.items.number(wanted.obj.name, 0, 0)
+        if number is not None and wanted is not None:
+            if wanted.demand or number in self._reading:
+                return NOW
+            due = float(self._due[number])
+            # But for what is opened next, not for what is read in this epoch, too: that would cross
+            # the path twice.
+            return due if due <= len(self._reading) else max(due, self._later)
+        return NOW if last_resort else self._later
+
+    def _dues(self) -> npt.NDArray[np.float64]:
+        """How many files are opened before each is opened next."""
+        n = self.items.count
+        due = np.full(n, np.inf)
+        for job in self._jobs:
+            f = job.follower
+            if f is None:
+                continue
+            place = f.place
+            left = len(f.order.items) - f.front
+            following = f.following()
+            later = left + (np.full(n, n) if following is None else following.place)
+            coming = ~job.read & (place >= f.base) & (place != NOWHERE)
+            due = np.minimum(due, np.where(coming, np.maximum(place - f.front, 0), later))
+        return due
+
+    def _farthest(self) -> Iterator[tuple[float, ItemPages]]:
+        """Blocks that may go, those that are read last first."""
+        for number in np.argsort(-self._due, kind="stable").tolist():
+            obj = self._cache.current(self.items.object_name(number))
+            if obj is None or not obj.resident:
+                continue
+            read_to = self._reading.get(number)
+            pages = len(obj.pages)
+            end = (
+                pages
+                if read_to is None
+                else read_to // (PAGES_PER_BLOCK * PAGE_BYTES) * PAGES_PER_BLOCK
+            )
+            first = (end - 1) // PAGES_PER_BLOCK * PAGES_PER_BLOCK
+            while first >= 0:
+                last = min(first + PAGES_PER_BLOCK, pages)
+                if obj.pages.any(first, last, IS_COMING):
+                    yield float(self._due[number]), ItemPages(obj, first, last, _stays)
+                first -= PAGES_PER_BLOCK
+
+    # -- what comes ---------------------------------------------------------------------------
+
+    def propose(self, want: int, head: int, *, hungry: bool) -> list[Candidate]:
+        """What the jobs open next. head: bytes that hide latency. hungry: the path is the
+        bottleneck: `want` bytes of whatever comes next."""
+        found: list[Candidate] = []
+        for job in self._jobs:
+            if job.follower is not None:
+                found += self._heads(job, job.follower, head)
+                if hungry and len(self._jobs) == 1:
+                    found += self._whole(job, job.follower, want)
+        return found
+
+    def _heads(self, job: Job, f: Follower, head: int) -> list[Candidate]:
+        """Of as many files as are being read now: all of them may end at once."""
+        state = f, f.base, f.front, head
+        if self._headed.get(job) == state:
+            return []
+        self._headed = {j: self._headed[j] for j in self._jobs if j in self._headed}
+        self._headed[job] = state
+        most = max(1, len(self._reading))
+        coming = f.order.items[f.base : f.front + f.order.window + most]
+        coming = coming[~job.read[coming]][:most]
+        following = f.following()
+        if len(coming) < most and following is not None:
+            coming = np.concatenate((coming, following.order.items[: most - len(coming)]))
+        found = []
+        for i, number in enumerate(coming.tolist()):
+            found += self._candidate(number, 0, head, (i + 1) / max(job.rate, 1e-3), job)
+        return found
+
+    def _whole(self, job: Job, f: Follower, want: int) -> list[Candidate]:
+        if f is not self._follower:
+            self._restart(f)
+        at, offset = self._filled
+        if at < f.front:
+            at, offset = f.base, 0
+        order = f.order.items
+        found: list[Candidate] = []
+        want = min(want, self._cache.room + self._spare - int(self._cache.limit * SLACK_SHARE))
+        for _ in range(NAMES_PER_CALL):
+            if want <= 0 or at >= len(order):
+                break
+            number = int(order[at])
+            size = self.items.range(number)[2]
+            if job.read[number] or offset >= size or self._whole_here(number):
+                at, offset = at + 1, 0
+                continue
+            n = min(want, size - offset)
+            use_in_s = max(1, at - f.front) / max(job.rate, 1e-3)
+            found += self._candidate(number, offset, n, use_in_s, job)
+            offset, want, self._spare = offset + n, want - n, self._spare - n
+        self._filled = at, offset
+        return found
+
+    def _restart(self, f: Follower) -> None:
+        """Another order, or the next epoch's."""
+        self._follower, self._filled = f, (0, 0)
+
+    def _whole_here(self, number: int) -> bool:
+        obj = self._cache.current(self.items.object_name(number))
+        return obj is not None and obj.resident == len(obj.pages)
+
+    def _candidate(
+        self, number: int, offset: int, length: int, use_in_s: float, job: Job
+    ) -> list[Candidate]:
+        name = self.items.object_name(number)
+        obj = self._cache.current(name)
+        entry = None if obj is not None else self.items.entry(number)
+        if obj is None and entry is None:
+            return []
+        return [
+            Candidate("known_order", job.number, name, entry, offset, length, use_in_s, job.count)
+        ]
+
+
+def _stays() -> None:
+    """In use: it comes up again when the list is made anew."""

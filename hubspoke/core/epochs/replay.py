@@ -1,0 +1,89 @@
+"""Replay: an epoch that begins as the one before is read in the same order to its end.
+
+Assumes: a sampler that is seeded anew for each epoch with the same seed, or a list that is never
+shuffled. That is believed when the first reads of an epoch lie about as far from one another as
+in the epoch before. Reads of workers overtake each other, so places are compared with a
+tolerance, and the chance that items drawn at random fit as well is what decides.
+
+An epoch that goes on in the middle of the former one (a job resumed) is found too: what counts
+is the distance between places, not where they begin.
+"""
+
+import math
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+from hubspoke.core.epochs.follow import NOWHERE, places
+from hubspoke.core.epochs.job import Job
+from hubspoke.core.epochs.known import KnownOrder
+
+LOOK_AT = (8, 16, 32, 64, 128, 256)  # reads of an epoch
+CHANCE_MAX = 1e-7  # of one look; there are six an epoch
+STRANGERS_PART = 16  # one read in so many may be out of place
+WINDOW_MIN = 64
+APART_SHARE = 1 / 6  # of all items; of orders drawn at random it is a third and more
+FAMILY = "former epoch"
+
+Numbers = npt.NDArray[np.int32]
+
+
+class Replay:
+    """Looks at jobs as their epochs begin."""
+
+    def __init__(self) -> None:
+        self._looked = WeakKeyDictionary[Job, tuple[int, int]]()  # epoch, reads
+
+    def look(self, job: Job) -> KnownOrder | None:
+        """The order of the present epoch, if it is found now. One that was taken over from the
+        epoch before is dropped if this one begins otherwise."""
+        follower = job.follower
+        if job.former is None or (follower is not None and follower.order.family != FAMILY):
+            return None
+        ready = max((k for k in LOOK_AT if k <= job.count), default=0)
+        if ready == 0 or self._looked.get(job, (-1, 0)) >= (job.epoch, ready):
+            return None
+        self._looked[job] = job.epoch, ready
+        if follower is not None:
+            if begins_otherwise(job.former, np.array(job.order[:ready], np.int32), job.n):
+                job.lose()
+            return None
+        return resumed(job.former, np.array(job.order[:ready], np.int32), job.n)
+
+
+def begins_otherwise(former: Numbers, read: Numbers, n: int) -> bool:
+    """Whether these first reads lie so far from where they were in the former epoch that no
+    workers who overtake each other explain it."""
+    at = places(former, n)[read].astype(np.int64)
+    return bool(np.median(np.abs(at - np.arange(len(at)))) > n * APART_SHARE)
+
+
+def resumed(former: Numbers, read: Numbers, n: int) -> KnownOrder | None:
+    """The order of `former` from where these first reads of an epoch are in it; None if they
+    are elsewhere. n: items of the data set."""
+    at = places(former, n)[read].astype(np.int64)
+    known = at != NOWHERE
+    if not known.any():
+        return None
+    apart = at - np.arange(len(at))
+    start = int(np.median(apart[known]))
+    strangers = len(read) // STRANGERS_PART
+    moved = np.sort(np.where(known, np.abs(apart - start), n))[: len(read) - strangers]
+    window = int(moved[-1])
+    share = min(1.0, (2 * window + 1) / n)
+    starts = 1 if abs(start) <= window else n
+    log_p = len(moved) * math.log(share) + math.log(starts)
+    log_p += math.log(math.comb(len(read), strangers))
+    if log_p > math.log(CHANCE_MAX):
+        return None
+    odds = math.ceil(log_p / math.log(10))
+    why = f"{len(read)} reads as in the epoch before, by chance 1e{odds}"
+    window = max(4 * window, WINDOW_MIN)
+
+    def again() -> KnownOrder:
+        return KnownOrder(former, window, FAMILY, why, again)
+
+    if starts == 1:
+        return again()
+    return KnownOrder(former[start:], window, FAMILY, why, again)
