@@ -22,6 +22,10 @@ from tests.golden.told import Case, cases, told
 EPOCHS = 3
 
 
+def without(w: dict[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: value for key, value in w.items() if key not in keys}
+
+
 @pytest.mark.parametrize(("w", "read"), cases("torch", "randperm"))
 def test_randperm(w: dict[str, int], read: Case) -> None:
     if w["n"] >= RANDPERM_32BIT_MAX:
@@ -47,7 +51,7 @@ def test_randint(w: dict[str, int], read: Case) -> None:
 
 @pytest.mark.parametrize(("w", "read"), cases("torch", "RandomSampler"))
 def test_random_sampler_twice_with_one_generator(w: dict[str, Any], read: Case) -> None:
-    generator = TorchGenerator(w.pop("seed"))
+    generator = TorchGenerator(w["seed"])
     first = random_sampler(w["n"], generator, replacement=w["replacement"], samples=w["samples"])
     again = random_sampler(w["n"], generator, replacement=w["replacement"], samples=w["samples"])
     assert told(first, again) == read
@@ -55,20 +59,19 @@ def test_random_sampler_twice_with_one_generator(w: dict[str, Any], read: Case) 
 
 @pytest.mark.parametrize(("w", "read"), cases("torch", "DistributedSampler"))
 def test_distributed_sampler(w: dict[str, Any], read: Case) -> None:
-    n = w.pop("n")
-    assert told(*map(np.ascontiguousarray, distributed_sampler(n, **w))) == read
+    dealt = distributed_sampler(w["n"], **without(w, "n"))
+    assert told(*map(np.ascontiguousarray, dealt)) == read
 
 
 @pytest.mark.parametrize(("w", "read"), cases("torch", "DataLoader"))
 def test_loader_without_generator(w: dict[str, Any], read: Case) -> None:
-    n = w.pop("n")
-    seeds = loader_seeds(w.pop("seed"), EPOCHS, **w)
-    assert told(*[torch_randperm(n, seed) for seed in seeds]) == read
+    seeds = loader_seeds(w["seed"], EPOCHS, **without(w, "n", "seed"))
+    assert told(*[torch_randperm(w["n"], seed) for seed in seeds]) == read
 
 
 @pytest.mark.parametrize(("w", "read"), cases("torch", "DataLoader with generator"))
 def test_loader_with_generator(w: dict[str, Any], read: Case) -> None:
-    assert told(*loader_orders(w.pop("n"), w.pop("seed"), EPOCHS, **w)) == read
+    assert told(*loader_orders(w["n"], w["seed"], EPOCHS, **without(w, "n", "seed"))) == read
 
 
 def test_impossible_sizes_are_refused() -> None:
