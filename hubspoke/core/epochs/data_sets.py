@@ -22,6 +22,7 @@ from hubspoke.core.streams import Access
 FOLDERS_MAX = 64
 WAITING_MAX = 65_536  # reads until the listing is known; more are forgotten
 TRIES_MAX = 16
+AGAIN_READS = 4_096  # after so many it is tried again: a job may follow a copy
 
 
 @dataclass(slots=True, eq=False)
@@ -32,6 +33,7 @@ class ReadFolder:
     items: ListedItems | None = None
     waiting: list[Access] = field(default_factory=list)
     tries: int = 0
+    passed: int = 0  # reads since the last try
 
 
 class ItemReads(NamedTuple):
@@ -77,7 +79,10 @@ class DataSets:
         if items is not None and items.complete:
             return _item_reads(known, items, reads)
         if items is None and known.tries >= TRIES_MAX:
-            return None
+            known.passed += len(reads)
+            if known.passed < AGAIN_READS:
+                return None
+            known.tries = known.passed = 0
         known.waiting += reads[: WAITING_MAX - len(known.waiting)]
         if items is None:
             if len(known.waiting) < KIND_READS:

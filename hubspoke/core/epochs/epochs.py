@@ -49,8 +49,10 @@ class Epochs:
         return self.sets.get(folder_of(name))
 
     def understood(self, folder: Folder) -> None:
-        """See `DataSets.understood`."""
-        self.data_sets.understood(folder)
+        """See `DataSets.understood`; what is believed already stays: somebody scans it, too."""
+        found = self.sets.get(folder)
+        if found is None or found.data_set is None:
+            self.data_sets.understood(folder)
 
     def propose(self, want: int, queued: int, ahead_s: float, *, given_up: bool) -> list[Candidate]:
         """What the data sets' jobs read within `ahead_s`, and `want` bytes of what they will
