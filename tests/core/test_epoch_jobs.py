@@ -2,6 +2,7 @@
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 
 from hubspoke.core.epochs.job import Job
 from hubspoke.core.epochs.jobs import Jobs
@@ -71,6 +72,19 @@ def test_an_epoch_of_a_part_ends_when_only_repeats_come() -> None:
     assert take(job, np.concatenate([part, part[::-1], part])) == 2
     assert job.former is not None and len(job.former) == N // 4
     assert job.believed
+
+
+@pytest.mark.parametrize("joined_at", [0.1, 0.3, 0.5, 0.7])
+def test_a_job_joined_in_the_middle_finds_its_next_epoch(joined_at: float) -> None:
+    job = Job(1, N)
+    take(job, shuffled(0)[int(joined_at * N) :])
+    assert job.epoch == 0
+    second = shuffled(1)
+    take(job, second[:300])
+    assert job.epoch == 1
+    assert len(set(job.order) - set(second[:300].tolist())) <= 16
+    take(job, np.concatenate([second[300:], shuffled(2)]))
+    assert job.epoch == 2 and job.believed
 
 
 def test_items_in_listing_order_are_left_to_other_generators() -> None:

@@ -22,6 +22,8 @@ EVIDENCE_MIN = 3.0
 REPEATS_PART = 8  # of what draws with replacement would have repeated, at most this part
 NEARLY_ALL = 0.9
 RECENT = 16  # reads that are looked at for an epoch's end
+LATELY, LATELY_PART = 64, 0.75  # the same where less was seen, and what part of them repeats
+SEEN_MIN = 0.25
 ENDING_REPEATS = 4  # of those; the padding of a few ranks is fewer
 
 Numbers = npt.NDArray[np.int32]
@@ -45,7 +47,7 @@ class Job:
         self.last_at = float("-inf")
         self.follower: Follower | None = None
         self.lost: str | None = None  # the family of an order that turned out to be another's
-        self._recent: deque[tuple[int, bool]] = deque(maxlen=RECENT)
+        self._recent: deque[tuple[int, int, bool]] = deque(maxlen=LATELY)
         self._counted_at = float("-inf")
         self._counted = 0
 
@@ -109,7 +111,8 @@ class Job:
             self.read[items] = True
             self.by[items] = clients
             self.order.extend(items.tolist())
-            self._recent.extend((i, False) for i in items[-RECENT:].tolist())
+            late = zip(items[-LATELY:].tolist(), clients[-LATELY:], strict=True)
+            self._recent.extend((item, client, False) for item, client in late)
             return False
         began = False
         for item, client in zip(items.tolist(), clients, strict=True):
@@ -129,7 +132,7 @@ class Job:
 
     def _one(self, item: int, client: int) -> bool:
         again = bool(self.read[item])
-        self._recent.append((item, again))
+        self._recent.append((item, client, again))
         if not again:
             self.read[item] = True
             self.by[item] = client
@@ -143,15 +146,36 @@ class Job:
         return False
 
     def _ended(self) -> bool:
-        repeats = sum(again for _, again in self._recent)
+        last = [again for _, _, again in self._recent]
+        repeats = sum(last[-RECENT:])
         if self.count >= NEARLY_ALL * self.n:
             return self.count == self.n or repeats >= min(ENDING_REPEATS, self.n // 2)
-        others = self.repeats + 1 - RECENT
-        once = others * REPEATS_PART <= self.evidence
-        return repeats == RECENT and once and self.count >= 2 * RECENT
+        if repeats == RECENT and self._once(RECENT) and self.count >= 2 * RECENT:
+            return True
+        # A job that was joined in the middle: its next epoch repeats as much as was seen of this.
+        seen = self.count / self.n
+        if seen < SEEN_MIN or len(last) < LATELY or sum(last) < LATELY_PART * LATELY * seen:
+            return False
+        return self._once(sum(last)) and self._all_repeat()
+
+    def _once(self, late: int) -> bool:
+        """Whether there was next to no repeat before the last ones."""
+        return (self.repeats + 1 - late) * REPEATS_PART <= self.evidence
+
+    def _all_repeat(self) -> bool:
+        """Whether the repeats are not a single client's, who may be another job."""
+        repeating = {client for _, client, again in self._recent if again}
+        before = np.array(self.order[-1_024:], np.int64)
+        clients = set(self.by[before].tolist()) | {client for _, client, _ in self._recent}
+        return 3 * len(repeating) >= len(clients)
 
     def _next_epoch(self, client: int) -> None:
-        began = [item for item, again in self._recent if again]
+        lately = list(self._recent)
+        if self.count >= NEARLY_ALL * self.n:  # the others are the last of the former epoch
+            began = [item for item, _, again in lately[-RECENT:] if again]
+        else:
+            first = next(i for i, (_, _, again) in enumerate(lately) if again)
+            began = [item for item, _, _ in lately[first:]]
         self.former = np.array(self.order, np.int32)
         self.read[:] = False
         self.order = array("i", dict.fromkeys(began))
