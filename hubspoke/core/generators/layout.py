@@ -22,7 +22,7 @@ from hubspoke.core.generators.candidates import Candidate, DepthConfig, Listing
 from hubspoke.core.generators.columns import Reading
 from hubspoke.core.generators.file_set import FileSet, Prepared, key_of
 from hubspoke.core.ids import ObjectName
-from hubspoke.core.layouts.book import Book
+from hubspoke.core.layouts.book import PARTS_KEPT_MAX, Book
 from hubspoke.core.layouts.layout import Layout
 from hubspoke.core.layouts.probe import Look, Seen
 from hubspoke.core.streams import RATE_WINDOW_S, Access, Pattern, RateMeter, Stream
@@ -191,9 +191,10 @@ class Layouts:
         """The pass that a read of the group belongs to; -1: of the index, a pass that begins."""
         readings = self._readings.get(obj.number)
         if readings is None:
-            if len(self._readings) >= OBJECTS_MAX:
-                del self._readings[next(iter(self._readings))]
+            self._forget_readings(layout.parts)
             readings = self._readings[obj.number] = []
+        if len(readings) == 1 and group >= 0 and readings[0].near(group):
+            return readings[0]
         near = [r for r in readings if (r.near(group) if group >= 0 else r.group < 0)]
         if near:
             return min(near, key=lambda r: abs(r.group - group))
@@ -204,6 +205,15 @@ class Layouts:
         began = Reading(layout, RateMeter(now), now, head=head)
         readings.append(began)
         return readings[-1]
+
+    def _forget_readings(self, parts: int) -> None:
+        """Those of the objects opened first go until there is room for a layout more."""
+        kept = sum(r[0].layout.parts for r in self._readings.values() if r)
+        for number in list(self._readings):
+            if kept + parts <= PARTS_KEPT_MAX and len(self._readings) < OBJECTS_MAX:
+                return
+            readings = self._readings.pop(number)
+            kept -= readings[0].layout.parts if readings else 0
 
     def _note(
         self,
@@ -220,7 +230,7 @@ class Layouts:
                 moved[id(r)] = r
         for a in accesses:
             files.read_bytes += a.length
-            parts = layout.touched(a.offset, a.length).tolist()
+            parts = layout.touched(a.offset, a.length)
             if not parts:
                 continue
             r = self._reading(obj, layout, parts[-1] // len(layout.names), a.at)

@@ -64,13 +64,22 @@ class Layout:
     def parts(self) -> int:
         return self.offsets.size
 
-    def touched(self, offset: int, length: int) -> Places:
+    def touched(self, offset: int, length: int) -> list[int]:
         """Parts (group * names + name) that a read has bytes of."""
-        first = max(0, int(np.searchsorted(self.starts, offset, "right")) - 1)
-        last = int(np.searchsorted(self.starts, offset + length, "left"))
-        found = np.arange(first, last) if self.order is None else self.order[first:last]
-        ends = self.starts[first:last] + self.lengths.ravel()[found]
-        return found[ends > offset]
+        starts = self.starts
+        first = max(0, int(starts.searchsorted(offset, "right")) - 1)
+        if first + 1 < len(starts) and offset + length > starts[first + 1]:
+            last = int(starts.searchsorted(offset + length, "left"))
+        else:
+            last = first + 1
+        found = range(first, last) if self.order is None else self.order[first:last].tolist()
+        lengths = self.lengths
+        names = len(self.names)
+        return [
+            part
+            for i, part in enumerate(found, first)
+            if starts[i] < offset + length and starts[i] + lengths[divmod(part, names)] > offset
+        ]
 
 
 Parsing = Generator[None, None, Layout]
