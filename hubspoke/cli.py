@@ -125,6 +125,10 @@ def spoke(
         str | None,
         _option("--infer-order", "on|off", "Find the seed of a shuffle by its first reads (on)."),
     ] = None,
+    runway: Annotated[
+        str | None,
+        _option("--runway", "SECONDS", "Of reading to have ahead, for a hub that is away (0)."),
+    ] = None,
     cache_dwpd: Annotated[
         str | None,
         _option("--cache-dwpd", "NUMBER", "Drive writes per day the cache's drives stand."),

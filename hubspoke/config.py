@@ -104,6 +104,9 @@ class SpokeConfig(_Config):
     ] = ()
     prefetch: Annotated[bool, *_ON_OFF] = True
     infer_order: Annotated[bool, *_ON_OFF] = True
+    runway: Annotated[
+        float, *_checked(values.runway, "seconds of reading to have ahead, from 0 to 86400")
+    ] = 0.0
     cache_dwpd: Annotated[
         float | None,
         *_checked(values.dwpd, "full drive writes per day the cache's drives stand, as 0.3"),

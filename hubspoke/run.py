@@ -53,6 +53,7 @@ from hubspoke.adapters.lmdb_namespace import LmdbNamespace
 from hubspoke.adapters.malloc import keep_freed_memory
 from hubspoke.adapters.outcomes_file import OutcomesFile
 from hubspoke.config import HubConfig, SpokeConfig
+from hubspoke.core.generators.candidates import DepthConfig
 from hubspoke.core.policy import PartitionPolicy
 from hubspoke.errors import ConfigError
 from hubspoke.frontends.admin import hub_admin_app, spoke_admin_app
@@ -331,6 +332,7 @@ async def _spoke_process(config: SpokeConfig, state: Path, locks: FolderLocks) -
         infer_order=config.infer_order,
         region=config.region,
         dwpd=config.cache_dwpd,
+        depth=DepthConfig(runway_s=config.runway),
         follower=FollowerTuning(policy=PartitionPolicy(config.policy)),
     )
     link = AiohttpHubLink(config.hub, tuning.spoke_id, tuning.pacing.lanes)

@@ -8,6 +8,12 @@ import typer
 from hubspoke.cli_parts import Json, fail, option
 from hubspoke.errors import ConfigError, HubSpokeError
 
+Plot = Annotated[
+    str | None, option("--plot", "DIR", "A picture of each run (needs the extra lab).")
+]
+Runway = Annotated[
+    float, typer.Option("--runway", metavar="S", help="Of reading to have ahead, as the spoke.")
+]
 InferOrder = Annotated[
     list[str] | None,
     option("--infer-order", "on|off", "Find seeds of shuffles (on); twice for both."),
@@ -49,9 +55,8 @@ def simulate(
     ] = None,
     infer_order: InferOrder = None,
     search_seconds: SearchSeconds = None,
-    plot: Annotated[
-        str | None, option("--plot", "DIR", "A picture of each run (needs the extra lab).")
-    ] = None,
+    runway: Runway = 0.0,
+    plot: Plot = None,
     as_json: Json = False,
 ) -> None:
     """Run training jobs against a spoke in virtual time.
@@ -78,6 +83,7 @@ def simulate(
                 policies=policy or (),
                 infer_order=infer_order or (),
                 search_s=SEARCH_S if search_seconds is None else search_seconds,
+                runway_s=runway,
             )
         )
     except ConfigError as e:

@@ -115,6 +115,13 @@ def dwpd(value: Any) -> float:
     return rating
 
 
+def runway(value: Any) -> float:
+    seconds = float(value)
+    if isinstance(value, bool) or not 0 <= seconds <= 86_400:
+        raise ValueError
+    return seconds
+
+
 @dataclass(frozen=True, slots=True)
 class Rescan:
     """seconds None: never."""

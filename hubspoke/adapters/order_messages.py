@@ -38,6 +38,7 @@ def pack_word(word: Word) -> bytes:
 
 
 def pack_request(request: Request) -> bytes:
+    """One frame; numbers of items as int32."""
     match request:
         case Question(number, count, reads, likely, thorough):
             recipes = [astuple(recipe) for recipe in likely]
@@ -75,6 +76,7 @@ def pack_answer(number: int, answer: Answer) -> bytes:
 
 
 def unpack_answer(body: bytes) -> tuple[int, Answer]:
+    """The question's number and what was found. Raises ValueError."""
     match msgspec.msgpack.decode(body):
         case [number, seeds]:
             return number, Followers(tuple(seeds))

@@ -7,7 +7,7 @@ What a stream is comes from `stream_table`; what becomes of the candidates is `p
 from collections import OrderedDict
 from collections.abc import Callable
 
-from hubspoke.core.generators import backward, next_object, sequential, strided
+from hubspoke.core.generators import backward, next_object, runway, sequential, strided
 from hubspoke.core.generators.candidates import Ahead, Candidate, DepthConfig, Listing
 from hubspoke.core.ids import ObjectName
 from hubspoke.core.streams import Pattern, Stream
@@ -74,4 +74,6 @@ class Following:
             found += next_object.overflow(s, beyond, following, hide_s)
         if not found and s.hide_bytes == 0:
             found = strided.propose(s, hide_s, waited=waited)
+        if ahead.runway:
+            found += runway.extend(s, now, self._depth.runway_s, ahead.runway)
         return found

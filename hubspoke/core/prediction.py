@@ -16,6 +16,7 @@ from hubspoke.core.epochs.items import folder_of
 from hubspoke.core.following import YOUNG_ACCESSES, Following
 from hubspoke.core.generators import blind_fill, heads, layout, next_object
 from hubspoke.core.generators.candidates import Ahead, Candidate, Listing
+from hubspoke.core.generators.runway import SHARE_OF_CACHE
 from hubspoke.core.ids import PAGE_BYTES, ObjectEntry, ObjectName, page_span
 from hubspoke.core.inference.inference import Inference
 from hubspoke.core.ledger import Ledger
@@ -27,7 +28,7 @@ from hubspoke.core.scheduler import Scheduler
 from hubspoke.core.scoring import Scoring
 from hubspoke.core.spoke_config import SpokeConfig
 from hubspoke.core.stream_table import StreamTable
-from hubspoke.core.streams import Access, Pattern, Stream
+from hubspoke.core.streams import ACTIVE_S, Access, Pattern, Stream
 
 AHEAD_BYTES_MIN = 64 << 10
 
@@ -102,7 +103,7 @@ class Prediction:
 
         self._observe_items(moved, accesses, now, relearned)
         self.scoring.moved(list(moved), now)
-        ahead = self._ahead()
+        ahead = self._ahead(now)
         for s in sorted(moved, key=lambda s: s.stream_id):
             found = self.layouts.propose(s, moved[s], now, hide_s)
             if found is None:
@@ -139,19 +140,24 @@ class Prediction:
         """Prefetch bytes that are asked for or about to be."""
         return self._scheduler.prefetch_bytes_in_flight + self._scheduler.prefetch_bytes_queued
 
-    def _ahead(self) -> Ahead:
+    def _ahead(self, now: float) -> Ahead:
         """Bytes one stream may have ahead: more of a small cache, and what is fetched for later
         would push out what is fetched for now."""
         share = self._cache.capacity * self._config.plan.share_of_cache
         least = min(self._config.depth.floor_bytes, share / max(1, len(self.streams)))
-        return Ahead(max(int(least), AHEAD_BYTES_MIN), int(share / 2))
+        runway = 0.0
+        if self._config.depth.runway_s and self._outstanding < share / 2:
+            reading = sum(now - s.last_at <= ACTIVE_S for s in self.streams)
+            runway = SHARE_OF_CACHE * self._cache.capacity / max(1, reading)
+        return Ahead(max(int(least), AHEAD_BYTES_MIN), int(share / 2), int(runway))
 
     def _items(self, now: float, hide_s: float) -> list[Candidate]:
         """What comes of data sets, as much as keeps the path busy for two round trips."""
         scheduler = self._scheduler
+        runway_s = self._config.depth.runway_s
         given_up, scheduler.gave_up = scheduler.gave_up, False
         want, queued = self._line(now) - self._outstanding, scheduler.prefetch_bytes_queued
-        return self.epochs.propose(want, queued, hide_s, given_up=given_up)
+        return self.epochs.propose(want, queued, hide_s, runway_s, given_up=given_up)
 
     def _line(self, now: float) -> int:
         """Prefetch bytes that keep the path busy."""
@@ -194,14 +200,16 @@ class Prediction:
             if runs:
                 start, end = runs[0][0] * PAGE_BYTES, runs[-1][1] * PAGE_BYTES
                 absent.append(replace(c, offset=start, length=min(end, obj.size) - start))
-        for planned in choose(
+        chosen = choose(
             absent,
             self.scoring.score,
             self._config.plan,
             now=now,
             outstanding_bytes=self._outstanding,
             capacity=self._cache.capacity,
-        ):
+        )
+        self._scheduler.gave_up |= len(chosen) < len(absent)
+        for planned in chosen:
             c = planned.candidate
             obj = self._cache.current(c.name)
             assert obj is not None, c.name

@@ -33,6 +33,7 @@ REREAD_BYTES_MIN = 256 << 10
 TAIL_BYTES = 64 << 10  # of an object, for a directory
 CLIENTS_PER_STREAM_MAX = 256
 RATE_WINDOW_S = 1.0
+ACTIVE_S = 10.0  # who has read nothing for so long waits for nothing
 
 
 class Access(NamedTuple):
@@ -161,6 +162,7 @@ class Stream:
     boost: float = 1.0
     boosted_at: float = float("-inf")
     chained: int = 0  # how many objects in a row this stream has followed
+    runway_to: int = 0  # end of what was proposed for an outage
     planned: int = 0  # end of what was proposed so far; beyond the object: of what follows it
     hide_bytes: int = 0  # what hides latency now: the plan's own bound
     layout: str = ""  # what is read of a file whose structure is known

@@ -7,6 +7,7 @@ import hubspoke
 from hubspoke.adapters.disk_stats import io_pressure
 from hubspoke.core.endurance import wear
 from hubspoke.core.health import Call
+from hubspoke.core.runway import runway_s
 from hubspoke.ports import LinkCounters
 from hubspoke.report.facts import (
     CacheFacts,
@@ -54,11 +55,15 @@ class FactsCollector:
             cache=self._cache(),
             metadata=self._metadata(),
             prefetch_in_flight_bytes=s.core.scheduler.prefetch_bytes_in_flight,
-            runway_seconds=None,
+            runway_seconds=self._runway(),
             full_copy_bytes=full_copy_bytes,
             endurance=self._endurance(),
             warm=s.warm.jobs(),
         )
+
+    def _runway(self) -> float | None:
+        known = self._service.core.prediction
+        return runway_s(known.streams, known.epochs.sets.values(), self._service.clock.now())
 
     def of_trace(self) -> dict[str, object]:
         """What whoever simulates a trace of this spoke has to know, as it is at the start."""

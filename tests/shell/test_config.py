@@ -123,6 +123,7 @@ def test_prices_for_both_directions_or_each() -> None:
     assert spoke(price="0.02").price == PriceOverride(0.02, 0.02)
     assert spoke(price="0.02/0").price == PriceOverride(0.02, 0.0)
     assert (spoke().cache_dwpd, spoke(cache_dwpd="0.3").cache_dwpd) == (None, 0.3)
+    assert (spoke().runway, spoke(runway="90").runway) == (0.0, 90.0)
 
 
 @pytest.mark.parametrize(
@@ -164,6 +165,8 @@ def test_prices_for_both_directions_or_each() -> None:
         ({"price": "free"}, "--price: 'free': expected USD per GB"),
         ({"price": "-1"}, "--price: '-1': expected USD per GB"),
         ({"cache_dwpd": "0"}, "--cache-dwpd: '0': expected full drive writes per day"),
+        ({"runway": "-1"}, "--runway: '-1': expected seconds of reading"),
+        ({"runway": "nan"}, "--runway: 'nan': expected seconds of reading"),
         ({"cache_dwpd": "much"}, "--cache-dwpd: 'much': expected full drive writes per day"),
         ({"price": "1/2/3"}, "--price: '1/2/3': expected USD per GB"),
         ({"region": "us east"}, "--region: 'us east': expected a region's name"),

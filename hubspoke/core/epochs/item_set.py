@@ -116,8 +116,11 @@ class ItemSet:
 
     # -- what comes ---------------------------------------------------------------------------
 
-    def propose(self, want: int, queued: int, ahead_s: float, *, given_up: bool) -> list[Candidate]:
-        """Exactly what comes next where that is known, else `want` bytes of what will come.
+    def propose(
+        self, want: int, queued: int, ahead_s: float, runway_s: float, *, given_up: bool
+    ) -> list[Candidate]:
+        """Exactly what comes next where that is known, and `want` bytes of what comes within
+        `runway_s`; else `want` bytes of what will come.
         queued: bytes that are to come and have no room yet. given_up: some that were proposed of
         late found none."""
         if self.data_set is None:
@@ -130,7 +133,10 @@ class ItemSet:
         found: list[Candidate] = []
         for job in self.shelf.counted:
             if job.follower is not None:
-                numbers, times = known_order.ahead(job, self.shelf, ahead_s)
+                numbers, times = known_order.ahead(job, self.shelf, max(ahead_s, runway_s))
+                more = max(0, want) // max(1, int(self.items.bytes_mean))
+                most = int(np.searchsorted(times, ahead_s, "right")) + more
+                numbers, times = numbers[:most], times[:most]
                 found += known_order.candidates(job, self.items, numbers, times, self._known)
                 self._come(numbers)
         if not self.shelf.exact and self._surveyed:

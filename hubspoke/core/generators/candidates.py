@@ -29,6 +29,7 @@ class Ahead(NamedTuple):
 
     least: int  # whatever its rate
     most: int
+    runway: int = 0  # the same of what was bought for an outage
 
 
 class Listing(Protocol):
@@ -50,6 +51,8 @@ class DepthConfig:
     floor_bytes: int = 1 << 20
     ceiling_bytes: int = 256 << 20
     boost_max: float = 8.0
+    # Seconds of reading that shall be here ahead, to go on without the hub; 0: what hides latency.
+    runway_s: float = 0.0
 
     def hide_s(self, rtt_s: float | None) -> float:
         rtt = self.rtt_s_default if rtt_s is None else rtt_s

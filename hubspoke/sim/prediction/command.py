@@ -44,6 +44,7 @@ class Request:
     policies: Sequence[str] = ()
     infer_order: Sequence[str] = ()
     search_s: float = SEARCH_S
+    runway_s: float = 0.0
 
 
 def simulate(request: Request) -> None:
@@ -53,7 +54,14 @@ def simulate(request: Request) -> None:
         raise ConfigError(f"--prefetch {request.prefetch}: on or off")
     on = None if request.prefetch is None else request.prefetch == "on"
     each = [
-        Options(request.part, on, request.seed, p, request.search_s if infer else None)
+        Options(
+            request.part,
+            on,
+            request.seed,
+            p,
+            request.search_s if infer else None,
+            request.runway_s if p == OURS else 0.0,
+        )
         for p in policies(request.policies)
         for infer in (_inferring(request.infer_order) if p == OURS else (False,))
     ]

@@ -36,6 +36,7 @@ class Options:
     seed: int = 0
     policy: str = OURS
     search_s: float | None = SEARCH_S
+    runway_s: float = 0.0
 
 
 def policies(names: Sequence[str]) -> list[str]:
@@ -64,6 +65,8 @@ def check(options: Options) -> None:
         raise ConfigError(f"--scale {options.part}: 1 (full size) to {PARTS_MAX}, a part of it")
     if not 0 <= (options.search_s or 0.0) <= 86_400:
         raise ConfigError(f"--search-seconds {options.search_s}: 0 to a day")
+    if not 0 <= options.runway_s <= 86_400:
+        raise ConfigError(f"--runway {options.runway_s}: 0 to a day, in seconds")
     if not 0 <= options.seed < 2**31:
         raise ConfigError(f"--seed {options.seed}: 0 to {2**31 - 1}")
 
@@ -100,6 +103,7 @@ def run_workload(
         workload,
         prefetch=on,
         search_s=options.search_s,
+        runway_s=options.runway_s,
         policy=None if options.policy == OURS else options.policy,
     )
     world.run()
@@ -109,6 +113,7 @@ def run_workload(
     if options.policy == OURS:
         document["infer_order"] = options.search_s is not None
         document["search_s"] = options.search_s
+        document["runway_s"] = options.runway_s
     return document
 
 

@@ -1,6 +1,7 @@
 """One run of a workload: everything that exists in it."""
 
 from hubspoke.adapters.model_file import installed_score
+from hubspoke.core.generators.candidates import DepthConfig
 from hubspoke.core.ranking import Score
 from hubspoke.sim.prediction.compare import planned
 from hubspoke.sim.prediction.disk import Disk
@@ -26,12 +27,13 @@ class World:
         *,
         prefetch: bool = True,
         search_s: float | None = SEARCH_S,
+        runway_s: float = 0.0,
         policy: str | None = None,
         score: Score | None = None,
     ) -> None:
         """policy: of a peer (`peers.NAMES`) that takes the spoke's place; prefetch is the
         spoke's, and so are score: the installed ranker's if not given, and search_s: what it
-        takes to try all seeds, None: orders are not inferred."""
+        takes to try all seeds, None: orders are not inferred, and runway_s."""
         self.workload = workload
         self.engine = Engine()
         self.objects = Objects(workload.names, workload.sizes)
@@ -39,7 +41,7 @@ class World:
         self.disk = Disk(workload.disk)
         self.recorder = Recorder()
         self.reader: SimSpoke | PeerSpoke = (
-            self._spoke(prefetch, search_s, score or installed_score())
+            self._spoke(prefetch, search_s, runway_s, score or installed_score())
             if policy is None
             else self._peer(policy)
         )
@@ -50,14 +52,23 @@ class World:
             client += spec.clients
         self.clients = client
 
-    def _spoke(self, prefetch: bool, search_s: float | None, score: Score) -> SimSpoke:
+    def _spoke(
+        self, prefetch: bool, search_s: float | None, runway_s: float, score: Score
+    ) -> SimSpoke:
+        tuning = SpokeTuning(
+            self.workload.capacity,
+            "simulated",
+            prefetch,
+            search_s is not None,
+            depth=DepthConfig(runway_s=runway_s),
+        )
         return SimSpoke(
             self.engine,
             self.objects,
             self.path,
             self.disk,
             self.recorder,
-            tuning=SpokeTuning(self.workload.capacity, "simulated", prefetch, search_s is not None),
+            tuning=tuning,
             score=score,
             layouts=self.workload.layouts,
             planted=self.workload.seeds,
