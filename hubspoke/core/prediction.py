@@ -123,7 +123,7 @@ class Prediction:
     ) -> None:
         for s in moved:
             known = s.pattern in (Pattern.SEQUENTIAL, Pattern.STRIDED)
-            if s.layout or (known and s.accesses > YOUNG_ACCESSES):
+            if self.layouts.in_groups(s.obj) or (known and s.accesses > YOUNG_ACCESSES):
                 self.epochs.understood(folder_of(s.obj.name))
         for each in self.epochs.observe(accesses, now, relearned):
             if self._config.infer_order:

@@ -7,6 +7,7 @@ from urllib.request import Request, urlopen
 
 from tests.clients.conftest import Ends, Run
 from tests.clients.environments import environment
+from tests.core.test_layouts import GOLDEN, PARQUET, assert_told
 from tests.processes import get_json
 
 SCRIPT = textwrap.dedent("""
@@ -113,3 +114,12 @@ def test_two_of_ten_columns_are_fetched_and_little_else(ends: Ends, run: Run) ->
     _, streams = get_json(ends.admin + "/v1/streams")
     shown = {s["layout"] for s in streams["streams"] if s["object"].startswith("data/wide/")}
     assert "parquet, 2 of 10 columns" in shown, shown
+
+
+def test_footers_written_today_are_read_as_pyarrow_reads_them(run: Run, tmp_path: Path) -> None:
+    python = environment("pyarrow", "pyarrow", "numpy") / "python"
+    run(python, GOLDEN / "make.py", tmp_path)
+    names = [path.stem for path in tmp_path.glob("*.parquet")]
+    assert sorted(names) == sorted(PARQUET)
+    for name in names:
+        assert_told(tmp_path, name)

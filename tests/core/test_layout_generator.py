@@ -132,6 +132,7 @@ def test_same_columns_of_the_coming_row_groups_are_proposed() -> None:
     assert {c for _, c in found} == {2, 7}
     assert {(1, 7), (2, 2), (2, 7), (3, 2)} <= found
     assert spoke.stream.describe()["layout"] == "parquet, 2 of 10 columns"
+    assert spoke.layouts.in_groups(spoke.stream.obj)
 
 
 def test_requests_are_exact() -> None:
@@ -302,7 +303,17 @@ def test_tensors_are_proposed_once_the_header_was_read() -> None:
     start = len(content) - 20 * 100_000
     found = spoke.read("m/0.safetensors", (start, 100))
     assert found[0].offset == start + 100
+    assert not spoke.layouts.in_groups(spoke.open("m/0.safetensors")), "an item as a whole"
     assert spoke.stream.describe()["layout"] == "safetensors, 1 of 20 parts"
+
+
+def test_tensors_read_one_after_the_other_are_left_to_the_sequential_generator() -> None:
+    content = tensors(60)
+    spoke = Spoke(Folder({"m/0.safetensors": content}))
+    spoke.read("m/0.safetensors", (0, 8), (8, 4_500))
+    start = len(content) - 60 * 100_000
+    spoke.read("m/0.safetensors", *((start + i * 100_000, 100_000) for i in range(6)))
+    assert spoke.proposed is None
 
 
 def test_asked_tensors_alone_are_read_to_their_end() -> None:

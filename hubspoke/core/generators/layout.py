@@ -28,6 +28,7 @@ from hubspoke.core.layouts.probe import Look, Seen
 from hubspoke.core.streams import RATE_WINDOW_S, Access, Pattern, RateMeter, Stream
 
 SIZE_MIN = 256 << 10  # a smaller object is there as soon as it was opened
+YOUNG_ACCESSES = 4  # no other generator knows anything yet
 SETS_MAX = 1_024
 OBJECTS_MAX = 1_024  # with readings
 READINGS_MAX = 4  # of one object
@@ -67,7 +68,12 @@ class Layouts:
             at_end = s.start > 0 and s.hi >= obj.size and not s.chained
             return [] if at_end and self.book.looks_at(obj.number) else None
         files, found = self._set(obj.name), list[Candidate]()
-        for r in self._note(obj, layout, accesses, files, hide_s):
+        readings = self._note(obj, layout, accesses, files, hide_s)
+        if layout.groups == 1 and s.accesses > YOUNG_ACCESSES and all(r.dense for r in readings):
+            return (
+                None  # part after part: `sequential` does it as well, and goes on in the next file
+            )
+        for r in readings:
             r.last_at = now
             found += self._ahead(s, r, files, now, hide_s)
             columns = len(r.columns)
@@ -75,6 +81,12 @@ class Layouts:
                 s.layout = f"{layout.format}, {columns} of {len(layout.names)} "
                 s.layout += "columns" if layout.groups > 1 else "parts"
         return found
+
+    def in_groups(self, obj: CachedObject) -> bool:
+        """Whether some parts of the object are read again and again, group by group: it is no
+        item that is read as a whole."""
+        layout = self._layout(obj)
+        return layout is not None and layout.groups > 1
 
     def take(self, now: float) -> list[Candidate]:
         """What was learned since the last call: of files just opened, and those looked at."""

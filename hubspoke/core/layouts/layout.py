@@ -86,24 +86,28 @@ Parsing = Generator[None, None, Layout]
 T = TypeVar("T")
 
 
+def row(values: Sequence[int]) -> Places:
+    """Places, or lengths, of one group. Raises NoLayout."""
+    try:
+        return np.array(values, np.int64)
+    except OverflowError as e:
+        raise NoLayout("a part is nowhere") from e
+
+
 def layout_of(
     format: str,
     size: int,
     names: Sequence[str],
-    offsets: Sequence[Sequence[int]],
-    lengths: Sequence[Sequence[int]],
+    offsets: Sequence[Places],
+    lengths: Sequence[Places],
     index: Span,
 ) -> Layout:
-    """Checked against the file's size. Raises NoLayout."""
+    """Of groups as rows, checked against the file's size. Raises NoLayout."""
     if not names or not offsets:
         raise NoLayout("it names no part")
-    try:
-        places = np.array(offsets, np.int64), np.array(lengths, np.int64)
-    except (OverflowError, ValueError) as e:
-        raise NoLayout("a part is nowhere") from e
-    start, length = places
-    if start.shape != (len(offsets), len(names)) or length.shape != start.shape:
+    if {len(r) for r in (*offsets, *lengths)} != {len(names)}:
         raise NoLayout("its groups differ")
+    start, length = np.stack(offsets), np.stack(lengths)
     if start.min() < 0 or length.min() < 0 or length.max() > size:
         raise NoLayout("a part is nowhere")
     if (start + length).max() > size:

@@ -15,8 +15,10 @@ from hubspoke.core.layouts.layout import (
     Layout,
     NoLayout,
     Parsing,
+    Places,
     Span,
     layout_of,
+    row,
 )
 
 MAGIC = b"PAR1"
@@ -161,8 +163,8 @@ class _Compact:
 @dataclass(slots=True)
 class _Found:
     names: list[str] = field(default_factory=list)
-    offsets: list[list[int]] = field(default_factory=list)
-    lengths: list[list[int]] = field(default_factory=list)
+    offsets: list[Places] = field(default_factory=list)
+    lengths: list[Places] = field(default_factory=list)
 
 
 def parse(data: bytes, size: int, index: Span) -> Parsing:
@@ -214,8 +216,8 @@ def _row_group(reader: _Compact, found: _Found) -> Generator[None, None, None]:
             lengths.append(length)
             if first:
                 found.names.append(path)
-    found.offsets.append(offsets)
-    found.lengths.append(lengths)
+    found.offsets.append(row(offsets))
+    found.lengths.append(row(lengths))
 
 
 def _chunk(reader: _Compact, *, named: bool) -> tuple[int, int, str]:

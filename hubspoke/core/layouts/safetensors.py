@@ -13,6 +13,7 @@ from hubspoke.core.layouts.layout import (
     NoLayout,
     Span,
     layout_of,
+    row,
 )
 
 LENGTH_BYTES = 8
@@ -47,8 +48,9 @@ def parse(data: bytes, size: int, index: Span) -> Generator[None, None, Layout]:
         found.append((base + begin, end - begin, name))
     found.sort()
     yield
-    offsets, lengths = [o for o, _, _ in found], [n for _, n, _ in found]
-    return layout_of("safetensors", size, [n for _, _, n in found], [offsets], [lengths], index)
+    names = [name for _, _, name in found]
+    offsets, lengths = row([o for o, _, _ in found]), row([n for _, n, _ in found])
+    return layout_of("safetensors", size, names, [offsets], [lengths], index)
 
 
 def _offsets(tensor: object) -> tuple[int, int]:

@@ -10,7 +10,7 @@ what a reader of the whole file reads too.
 import struct
 from collections.abc import Generator
 
-from hubspoke.core.layouts.layout import PARTS_MAX, Layout, NoLayout, Span, layout_of
+from hubspoke.core.layouts.layout import PARTS_MAX, Layout, NoLayout, Span, layout_of, row
 
 END = struct.Struct("<4s4H2LH")
 END64_LOCATOR = struct.Struct("<4sLQL")
@@ -61,7 +61,9 @@ def parse(data: bytes, size: int, index: Span) -> Generator[None, None, Layout]:
     offsets = [offset for offset, _ in found]
     ends = [*offsets, index.offset][1:]
     lengths = [end - start for start, end in zip(offsets, ends, strict=True)]
-    return layout_of("zip", size, [name for _, name in found], [offsets], [lengths], index)
+    return layout_of(
+        "zip", size, [name for _, name in found], [row(offsets)], [row(lengths)], index
+    )
 
 
 def _place(offset: int, sizes: tuple[int, ...], extra: bytes) -> int:

@@ -1,9 +1,11 @@
 """Writes the Parquet files beside it and, as JSON, where pyarrow says that their chunks lie.
 
 In an environment that has pyarrow (these were made with 26.0): python tests/golden/layouts/make.py
+[FOLDER]. `make test-clients` has today's pyarrow write into another folder.
 """
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +68,8 @@ def chunks(path: Path) -> dict[str, object]:
 
 
 if __name__ == "__main__":
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE
     for name, (table, options) in tables().items():
-        path = HERE / f"{name}.parquet"
+        path = folder / f"{name}.parquet"
         pq.write_table(table, path, **options)
-        (HERE / f"{name}.json").write_text(json.dumps(chunks(path), ensure_ascii=False) + "\n")
+        (folder / f"{name}.json").write_text(json.dumps(chunks(path), ensure_ascii=False) + "\n")
