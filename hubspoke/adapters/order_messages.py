@@ -40,22 +40,22 @@ def pack_word(word: Word) -> bytes:
 def pack_request(request: Request) -> bytes:
     """One frame; numbers of items as int32."""
     match request:
-        case Question(number, count, reads, likely, thorough):
+        case Question(number, count, reads, likely, thorough, objects):
             recipes = [astuple(recipe) for recipe in likely]
-            return _frame("question", number, count, reads.tobytes(), recipes, thorough)
-        case Build(number, count, recipe):
-            return _frame("build", number, count, astuple(recipe))
+            return _frame("question", number, count, reads.tobytes(), recipes, thorough, objects)
+        case Build(number, count, recipe, objects):
+            return _frame("build", number, count, astuple(recipe), objects)
         case Follow(number, seed):
             return _frame("follow", number, seed)
 
 
 def unpack_request(body: bytes) -> Request | Word:
     match msgspec.msgpack.decode(body):
-        case ["question", number, count, reads, likely, thorough]:
+        case ["question", number, count, reads, likely, thorough, objects]:
             recipes = tuple(Recipe(*fields) for fields in likely)
-            return Question(number, count, _numbers(reads), recipes, thorough)
-        case ["build", number, count, fields]:
-            return Build(number, count, Recipe(*fields))
+            return Question(number, count, _numbers(reads), recipes, thorough, objects)
+        case ["build", number, count, fields, objects]:
+            return Build(number, count, Recipe(*fields), objects)
         case ["follow", number, seed]:
             return Follow(number, seed)
         case ["pause"]:

@@ -128,7 +128,7 @@ class Prediction:
         for each in self.epochs.observe(accesses, now, relearned):
             if self._config.infer_order:
                 for job in each.jobs.all:
-                    self.inference.look(job, partial(each.adopt, job), now)
+                    self.inference.look(job, partial(each.adopt, job), now, each.items.equal)
 
     @property
     def busy(self) -> bool:

@@ -12,7 +12,7 @@ from hubspoke.core.inference.evidence import log_tail
 from hubspoke.core.inference.inference import ASK_AT, Inference
 from hubspoke.core.inference.question import Build, Follow, Found, Question, Recipe
 from hubspoke.core.inference.search import search
-from hubspoke.core.orders import torch_randperm
+from hubspoke.core.orders import mosaicml, torch_randperm
 from hubspoke.core.orders.dlio import torch_loader
 from tests.core.loader_reads import through_workers
 from tests.core.seed_kernel import NumpyKernel
@@ -91,6 +91,17 @@ def test_default_seed_is_found_from_the_first_reads_of_several_workers(
     assert np.array_equal(found.items, order)
     assert found.first == 0 and found.last < 128 + 2 * workers * batch
     assert found.log_p < np.log(1e-6)
+
+
+def test_samples_of_equal_shards_are_found_in_mosaicml_s_order() -> None:
+    order = mosaicml.shuffled_samples([64] * 32, canonical_nodes=2, epoch=1)
+    merged = order.reshape(2, -1).T.ravel()
+    rng = np.random.default_rng(6)
+    reads = distinct(through_workers(merged.tolist(), workers=8, batch=4, rng=rng))
+    found = ask(reads[:96], 2_048, objects=32)
+    assert found is not None and found.recipe == Recipe("MosaicML py1e", 9176, 1, 2)
+    assert np.array_equal(found.items, merged)
+    assert ask(reads[:96], 2_048) is None
 
 
 def test_job_joined_in_mid_epoch_is_aligned() -> None:

@@ -55,6 +55,7 @@ class ListedItems:
         self.folder = folder
         self.record = record
         self.complete = False
+        self.equal = 0  # objects of records, if all have as many
         self.whole = True  # an item that is begun is read to its end
         self._listing = listing
         self._keys = bytearray()  # behind the folder's part, one after the other
@@ -96,6 +97,8 @@ class ListedItems:
         else:
             each = -(-self._size // self.record)
         self._first = np.concatenate((np.zeros(1, np.int64), np.cumsum(each)))
+        if self.record is not None and len(each) and not np.ptp(each):
+            self.equal = len(each)
 
     @property
     def objects(self) -> int:

@@ -72,6 +72,7 @@ class _Belief:
     job: ReadingJob
     adopt: Adopt
     epoch: int
+    objects: int = 0
     asked: int = 0  # how many reads the latest question of this epoch had
     pending: int = 0  # its number
     unconfirmed: Found | None = None
@@ -97,12 +98,13 @@ class Inference:
         self._requests: list[Request] = []
         self._number = 0
 
-    def look(self, job: ReadingJob, adopt: Adopt, now: float) -> None:
+    def look(self, job: ReadingJob, adopt: Adopt, now: float, objects: int = 0) -> None:
         """The job has read something, or an epoch of it began. adopt: is told its order, now or
-        later."""
+        later. objects: see `Question`."""
         b = self._beliefs.get(job)
         if b is None:
             b = self._new(job, adopt)
+            b.objects = objects
         if job.epoch != b.epoch:
             self._begin(b)
         if job.known is not None:
@@ -151,7 +153,7 @@ class Inference:
             self._build(b, current, current.recipe.moved(step))
 
     def _build(self, b: _Belief, of: _Computed, recipe: Recipe) -> None:
-        self._ask(b, of, lambda number: Build(number, b.job.n, recipe))
+        self._ask(b, of, lambda number: Build(number, b.job.n, recipe, b.objects))
 
     def _step(self, b: _Belief) -> int | None:
         """How far a recipe moves from epoch to epoch; None: nothing says so."""
@@ -188,7 +190,7 @@ class Inference:
         b.asked = len(first)
         likely = tuple(dict.fromkeys(self._likely(b)))
         b.pending = self._ask(
-            b, None, lambda number: Question(number, b.job.n, first, likely, thorough)
+            b, None, lambda number: Question(number, b.job.n, first, likely, thorough, b.objects)
         )
         b.says = "all seeds are tried" if thorough else "likely seeds are tried"
 

@@ -7,7 +7,8 @@ import numpy.typing as npt
 
 from hubspoke.core.orders.candidates import FAMILIES
 
-ADDS = {family.name: family.adds for family in FAMILIES}
+MOSAIC = "MosaicML py1e"
+ADDS = {family.name: family.adds for family in FAMILIES} | {MOSAIC: False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,8 @@ class Recipe:
 class Question:
     """What order is this?
 
-    number: names the question in its answer. count: of items of the data set. reads: the first
+    number: names the question in its answer. count: of items of the data set. objects: they are
+    in, as many in each; 0: not so. reads: the first
     distinct items that a job read in an epoch, in order of arrival. likely: what comes first to
     mind. thorough: all seeds are to be tried, which takes long.
     """
@@ -51,6 +53,7 @@ class Question:
     reads: npt.NDArray[np.int32]
     likely: tuple[Recipe, ...] = ()
     thorough: bool = False
+    objects: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,6 +79,7 @@ class Build:
     number: int
     count: int
     recipe: Recipe
+    objects: int = 0
 
 
 @dataclass(frozen=True, slots=True)

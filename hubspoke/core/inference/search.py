@@ -12,7 +12,7 @@ orders for a job that was joined in mid-epoch; both only for seeds that people u
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, product
 from typing import Protocol, assert_never
 
 import numpy as np
@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from hubspoke.core.inference.evidence import FALSE_POSITIVE_MAX, fit, log_tail, places_of
 from hubspoke.core.inference.question import (
+    MOSAIC,
     Answer,
     Build,
     Follow,
@@ -29,7 +30,8 @@ from hubspoke.core.inference.question import (
     Recipe,
     Request,
 )
-from hubspoke.core.orders.candidates import FAMILIES, SEEDS, TORCH, candidates
+from hubspoke.core.orders import mosaicml
+from hubspoke.core.orders.candidates import FAMILIES, SEEDS, TORCH, WORLDS, candidates
 
 Order = npt.NDArray[np.int32]
 
@@ -41,6 +43,7 @@ EPOCHS_TRIED, EPOCHS_THOROUGH = 4, 100  # of whole orders
 ITEMS_BUILT_MAX = 10_000_000  # of whole orders built for one question: 0.2 s; if it is
 ITEMS_BUILT_THOROUGH = 200_000_000  # thorough, 4 s
 SHARDS_MAX = 10_000
+SAMPLES_QUICK_MAX = 1_000_000  # built 0.3 us each; more are tried once, thoroughly
 ITEMS_MIN, ITEMS_MAX = 16, 2**25  # fewer are no shuffle worth a search; more are 128 MiB an order
 
 
@@ -106,7 +109,7 @@ def search(request: Request, kernel: Kernel) -> Iterator[Answer]:
     """Yields None after each piece of work, and at last the answer, if there is one."""
     match request:
         case Build():
-            order = build(request.recipe, request.count, kernel)
+            order = build(request.recipe, request.count, request.objects, kernel)
             places = places_of(order, request.count)
             yield Found(request.recipe, order, places, 0, 0, 0.0)
         case Follow():
@@ -117,10 +120,17 @@ def search(request: Request, kernel: Kernel) -> Iterator[Answer]:
             assert_never(request)
 
 
-def build(recipe: Recipe, n: int, kernel: Kernel) -> Order:
-    """The items of one epoch in the order of reading."""
+def build(recipe: Recipe, n: int, objects: int, kernel: Kernel) -> Order:
+    """The items of one epoch in the order of reading. objects: see `Question`."""
     if recipe.family == TORCH.name:
         return kernel.order(n, recipe.seed)
+    if recipe.family == MOSAIC:
+        sizes = [n // objects] * objects
+        found = mosaicml.shuffled_samples(
+            sizes, canonical_nodes=recipe.world, seed=recipe.seed, epoch=recipe.epoch
+        )
+        # Each node reads its part, all at the same time.
+        return found.reshape(recipe.world, -1).T.ravel().astype(np.int32)
     family = next(f for f in FAMILIES if f.name == recipe.family)
     return family.build(n, recipe.seed, recipe.epoch, recipe.world).astype(np.int32)
 
@@ -144,6 +154,7 @@ def _question(question: Question, kernel: Kernel) -> Iterator[Answer]:
         _named(question, kernel),
         _by_prefix(question, kernel, range(0, LIKELY_SEEDS, LIKELY_SEEDS)),
         _whole(question, kernel),
+        _sharded(question, kernel),
         _by_prefix(question, kernel, range(0, ALL_SEEDS, SLICE_SEEDS)) if question.thorough else (),
     )
 
@@ -178,8 +189,20 @@ def _whole(question: Question, kernel: Kernel) -> Iterator[Found | None]:
         yield _tried(question, Recipe(c.family.name, seed, epoch, c.world), kernel, float(tried))
 
 
+def _sharded(question: Question, kernel: Kernel) -> Iterator[Found | None]:
+    """Samples of shards of one size, by the default seed."""
+    n, objects = question.count, question.objects
+    if objects < 2 or n <= objects or (n > SAMPLES_QUICK_MAX and not question.thorough):
+        return
+    nodes = [world for world in WORLDS if n % world == 0]
+    for epoch, world in product(range(EPOCHS_TRIED), nodes):
+        recipe = Recipe(MOSAIC, mosaicml.SEED, epoch, world)
+        yield _tried(question, recipe, kernel, float(EPOCHS_TRIED * len(nodes)))
+
+
 def _tried(question: Question, recipe: Recipe, kernel: Kernel, candidates: float) -> Found | None:
-    return _fitting(question, recipe, build(recipe, question.count, kernel), candidates)
+    order = build(recipe, question.count, question.objects, kernel)
+    return _fitting(question, recipe, order, candidates)
 
 
 def _fitting(question: Question, recipe: Recipe, order: Order, candidates: float) -> Found | None:
