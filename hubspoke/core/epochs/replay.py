@@ -23,6 +23,7 @@ LOOK_AT = (8, 16, 32, 64, 128, 256)  # reads of an epoch
 CHANCE_MAX = 1e-7  # of one look; there are six an epoch
 STRANGERS_PART = 16  # one read in so many may be out of place
 WINDOW_MIN = 64
+NEAR_MAX = 16  # items; of few, a sixteenth
 APART_SHARE = 1 / 6  # of all items; of orders drawn at random it is a third and more
 FAMILY = "former epoch"
 
@@ -52,6 +53,13 @@ class Replay:
         return resumed(job.former, np.array(job.order[:ready], np.int32), job.n)
 
 
+def _jumps(read: Numbers, n: int) -> int:
+    """How many of these reads tell something: workers that begin with neighbours in the listing
+    do so wherever they are."""
+    near = min(NEAR_MAX, n // NEAR_MAX)
+    return 1 + int(np.count_nonzero(np.abs(np.diff(read.astype(np.int64))) > near))
+
+
 def begins_otherwise(former: Numbers, read: Numbers, n: int) -> bool:
     """Whether these first reads lie so far from where they were in the former epoch that no
     workers who overtake each other explain it."""
@@ -73,7 +81,7 @@ def resumed(former: Numbers, read: Numbers, n: int) -> KnownOrder | None:
     window = int(moved[-1])
     share = min(1.0, (2 * window + 1) / n)
     starts = 1 if abs(start) <= window else n
-    log_p = len(moved) * math.log(share) + math.log(starts)
+    log_p = min(len(moved), _jumps(read, n)) * math.log(share) + math.log(starts)
     log_p += math.log(math.comb(len(read), strangers))
     if log_p > math.log(CHANCE_MAX):
         return None
