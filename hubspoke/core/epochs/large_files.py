@@ -3,8 +3,8 @@
 Assumes: `core.epochs` knows the order in which every job on the folder opens its files, and each
 file is read on from its start. A file is kept in part: what goes is the end of the one that is
 read last of all (Belady, a block at a time), and of a file that is being read what lies behind
-its reader. What comes is the part of the files opened next that hides a round trip; while readers
-wait for the path, whole files in their order, as far as the cache holds what is nearer.
+its reader. What comes is the part of the files opened next that hides a round trip; where the
+path carries less than is read, whole files in their order, into the room of what was read.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -197,8 +197,9 @@ class LargeFiles:
         return found
 
     def _whole(self, job: Job, f: Follower, want: int) -> list[Candidate]:
+        self._refresh()
         if f is not self._follower:
-            self._restart(f)
+            self._follower, self._filled = f, (0, 0)
         at, offset = self._filled
         if at < f.front:
             at, offset = f.base, 0
@@ -219,10 +220,6 @@ class LargeFiles:
             offset, want, self._spare = offset + n, want - n, self._spare - n
         self._filled = at, offset
         return found
-
-    def _restart(self, f: Follower) -> None:
-        """Another order, or the next epoch's."""
-        self._follower, self._filled = f, (0, 0)
 
     def _whole_here(self, number: int) -> bool:
         obj = self._cache.current(self.items.object_name(number))

@@ -44,6 +44,9 @@ FILL_USE_IN_S = 60.0  # behind the heads
 # Reads that wait although their streams are known, for so long and with no longer pause: the path
 # is the bottleneck, and it is no beginning.
 HUNGRY_S, PAUSE_S = 2.0, 1.0
+# In an order that is known the path is used while readers have hits, too, if it was the bottleneck
+# in this epoch or the one before: what is kept may all be read first.
+STARVED_EPOCHS = 2
 
 
 @dataclass(slots=True)
@@ -72,6 +75,7 @@ class Files:
     filled: tuple[int, int] = (0, 0)  # file and offset up to which whole ones were brought
     waited_since: float = 0.0
     waited_at: float = float("-inf")
+    starved: int = 0  # epochs until it is forgotten that the path was the bottleneck
     waiting: list[Stream] = field(default_factory=list)  # opened before the listing was known
     live: dict[Stream, _Burst] = field(default_factory=dict)  # being read from their start
     readers: dict[str, Stream] = field(default_factory=dict)  # what each client opened last
@@ -114,6 +118,8 @@ class Files:
         if now - self.waited_at > PAUSE_S:
             self.waited_since = now
         self.waited_at = now
+        if self.hungry(now):
+            self.starved = STARVED_EPOCHS
 
     def hungry(self, now: float) -> bool:
         """Whether the path carries less than what is read."""
@@ -124,6 +130,7 @@ class Files:
         self.opened = bytearray(self.items.count)
         self.openings = self.repeats = self.from_start = self.top = self.at = 0
         self.filled = (0, 0)
+        self.starved = max(0, self.starved - 1)
 
 
 class Heads:
@@ -186,7 +193,7 @@ class Heads:
             brought: list[Candidate] = []
             known = self._known(files, sets.get(folder), now)
             if known is not None:
-                brought = known.propose(want, _wanted(files), hungry=files.hungry(now))
+                brought = known.propose(want, _wanted(files), hungry=files.starved > 0)
             elif want > 0 and files.believed:
                 brought = _heads(files, want, self._cache.capacity)
                 if not brought and files.hungry(now):
