@@ -244,9 +244,9 @@ class Stream:
         if state is not ReadState.HIT:
             self.waits += 1
         marks = self.marks
-        marks.mark(offset // PAGE_BYTES, -(-end // PAGE_BYTES))
         if 5 * (self.hi - self.recent_lo) > marks.bytes_known and not marks.full_size:
             self._widen()
+        marks.mark(offset // PAGE_BYTES, -(-end // PAGE_BYTES))
         cursor = self.clients.get(client)
         if cursor is None:
             self._add_client(client, offset, end, at)
@@ -256,8 +256,13 @@ class Stream:
 
     def _widen(self) -> None:
         """The front's past is judged by four times its width."""
-        if self.pattern is not Pattern.RANDOM:
-            self.marks.grow()
+        marks = self.marks
+        while (
+            self.pattern is not Pattern.RANDOM
+            and 5 * (self.hi - self.recent_lo) > marks.bytes_known
+            and not marks.full_size
+        ):
+            marks.grow()
 
     def _add_client(self, client: str, offset: int, end: int, at: float) -> None:
         if len(self.clients) >= CLIENTS_PER_STREAM_MAX:
@@ -273,6 +278,11 @@ class Stream:
     def coverage(self, start: int, end: int) -> float:
         """Share of the pages of [start, end) that were read, as far back as is known."""
         return self.marks.share(start // PAGE_BYTES, -(-end // PAGE_BYTES))
+
+    @property
+    def past(self) -> int:
+        """Bytes behind the front of which it is known whether they were read."""
+        return self.recent_lo - max(self.start, self.marks.floor * PAGE_BYTES)
 
     def first_unread(self) -> int:
         """Start of the first page inside the front that nobody has read, or its end."""

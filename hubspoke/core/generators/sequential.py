@@ -36,8 +36,7 @@ HEAD_BYTES = 256 << 10  # a file opened at its start will usually be read on
 
 def judge(s: Stream, ahead: Ahead) -> bool:
     """Whether the stream is read densely, upwards; sets its pattern when that is sure."""
-    past = s.recent_lo - s.start
-    if past >= max(PAST_BYTES_MIN, 2 * s.spread if s.pattern is Pattern.UNKNOWN else 0):
+    if s.past >= max(PAST_BYTES_MIN, 2 * s.spread if s.pattern is Pattern.UNKNOWN else 0):
         # Judge by the past just behind the front, so that a change shows within a few front
         # widths, not when a whole file's average has moved.
         window = max(4 * s.spread, PAST_BYTES_MIN)
@@ -80,9 +79,8 @@ def _young(s: Stream, ahead: Ahead) -> bool:
 
 def surprise_min(s: Stream, ahead: Ahead) -> float:
     """How unlikely by chance a front must be to be read ahead: the more bytes are at stake for
-    each read that could be wrong, the more."""
-    stake = min(ahead.least, s.obj.size - s.hi)
-    return math.log(max(stake, PAGE_BYTES) / max(s.read_bytes, 1) / CHANCE_MAX)
+    each read that could be wrong, the more. What is ahead may lie in the next object."""
+    return math.log(ahead.least / max(s.read_bytes, 1) / CHANCE_MAX)
 
 
 def _share_of_strides(s: Stream) -> float | None:

@@ -1,0 +1,153 @@
+"""Ways of reading that have to be recognised, or left alone, as workloads of the simulator.
+
+A step is 4 MiB in 0.1 s, read by eight workers (ranks of one worker) at once, so that ten batches
+are a second. Random reads are of a set ten times the cache.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from hubspoke.core.streams import Pattern
+from hubspoke.sim.prediction.job import JobSpec, Read
+from hubspoke.sim.prediction.workload import Workload
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+READ, WORKERS, EACH = 64 * KIB, 8, 8
+STEP_READS = WORKERS * EACH
+STEP_S = 0.1
+Reads = Callable[[int, int, int], Sequence[Read]]
+
+
+@dataclass(frozen=True)
+class Way:
+    """pattern: what its streams are to be called. cold: reads that no rule can foresee, the
+    first of each object."""
+
+    workload: Workload
+    pattern: Pattern
+    cold: int = 0
+
+
+def workload(
+    title: str, sizes: list[int], job: JobSpec, *, capacity: int = 4 * GIB, folder: str = "d"
+) -> Workload:
+    names = [f"b/{folder}/{i:06}" for i in range(len(sizes))]
+    return Workload("P", title, names, sizes, capacity, [job], job.clients)
+
+
+def one_file(
+    title: str,
+    size: int,
+    place: Callable[[int, int, int], int],
+    pattern: Pattern = Pattern.SEQUENTIAL,
+) -> Way:
+    """place: number of the record that worker `rank` reads as its i-th of a step."""
+
+    def reads(epoch: int, rank: int, step: int) -> list[Read]:
+        return [(0, place(step, rank, i) * READ, READ) for i in range(EACH)]
+
+    job = JobSpec(WORKERS, 1, STEP_S, [size // READ // STEP_READS], reads)
+    return Way(workload(title, [size], job), pattern)
+
+
+def shuffled_inside(width: int, size: int) -> Way:
+    order = list(range(size // READ))
+    for i in range(0, len(order), width // READ):
+        part = order[i : i + width // READ]
+        random.Random(i).shuffle(part)
+        order[i : i + width // READ] = part
+    return one_file(
+        f"shuffled inside {width >> 20} MiB",
+        size,
+        lambda step, rank, i: order[(step * WORKERS + rank) * EACH + i],
+    )
+
+
+def readahead(size: int) -> Way:
+    """One reader whose kernel has four requests under way that overtake each other."""
+    order = list(range(size // READ))
+    for i in range(0, len(order), 4):
+        part = order[i : i + 4]
+        random.Random(i).shuffle(part)
+        order[i : i + 4] = part
+
+    def reads(epoch: int, rank: int, step: int) -> list[Read]:
+        at = step * STEP_READS
+        return [(0, order[at + 4 * i + rank] * READ, READ) for i in range(STEP_READS // 4)]
+
+    job = JobSpec(4, 1, STEP_S, [len(order) // STEP_READS], reads)
+    return Way(workload("read-ahead that overtakes", [size], job), Pattern.SEQUENTIAL)
+
+
+def parallel_ranges(files: int, size: int) -> Way:
+    """Parts of 8 MiB, each as eight ranges at once, as transfer managers download."""
+    steps = size // (8 * MIB)
+
+    def reads(epoch: int, rank: int, step: int) -> list[Read]:
+        file, part = divmod(step, steps)
+        order = list(range(WORKERS))
+        random.Random(step).shuffle(order)
+        return [(file, part * 8 * MIB + order[rank] * MIB, MIB)]
+
+    job = JobSpec(WORKERS, 1, 2 * STEP_S, [files * steps], reads, prefetch_factor=1)
+    return Way(workload("8 ranges of each part", [size] * files, job), Pattern.SEQUENTIAL)
+
+
+def many_objects(count: int, size: int) -> Way:
+    """All of them at once by 64 workers, each in order, none after another."""
+    length, workers = 32 * KIB, 64
+    rounds = size // length
+    each = count // workers // 4
+
+    def reads(epoch: int, rank: int, step: int) -> list[Read]:
+        turn, part = divmod(step, 4)
+        order = random.Random(turn).sample(range(count), count)
+        mine = order[(part * workers + rank) * each : (part * workers + rank + 1) * each]
+        return [(number, turn * length, length) for number in mine]
+
+    job = JobSpec(workers, 1, 5 * STEP_S, [4 * rounds], reads)
+    made = workload(f"{count} objects at once", [size] * count, job)
+    return Way(made, Pattern.SEQUENTIAL, cold=count)
+
+
+def recognised() -> list[Way]:
+    size = 256 * MIB
+    last = size // READ - 1
+    return [
+        shuffled_inside(2 * MIB, size),
+        one_file("stride of 8 workers", size, lambda s, r, i: (s * EACH + i) * WORKERS + r),
+        one_file(
+            "a slice for each of 8 workers",
+            size,
+            lambda s, r, i: r * (size // READ // WORKERS) + s * EACH + i,
+        ),
+        one_file("batches dealt to 8 workers", size, lambda s, r, i: (s * WORKERS + r) * EACH + i),
+        one_file(
+            "backward, by 8 workers",
+            size,
+            lambda s, r, i: last - ((s * EACH + i) * WORKERS + r),
+            Pattern.BACKWARD,
+        ),
+        readahead(size),
+        parallel_ranges(2, 256 * MIB),
+        many_objects(4_096, 256 * KIB),
+    ]
+
+
+def at_random(length: int, files: int, *, reads: int = 3_000, total: int = GIB) -> Workload:
+    """Uniformly at random over a set ten times the cache."""
+    size, rng, each = total // files, random.Random(7), 4
+    places = [(rng.randrange(files), rng.randrange(size // length) * length) for _ in range(reads)]
+
+    def of(epoch: int, rank: int, step: int) -> list[Read]:
+        at = (step * WORKERS + rank) * each
+        return [(file, offset, length) for file, offset in places[at : at + each]]
+
+    job = JobSpec(WORKERS, 1, 0.02 + each * WORKERS * length / 100e6, [reads // each // 8], of)
+    title = f"random, {length >> 10} KiB, {files} file" + "s" * (files > 1)
+    return workload(title, [size] * files, job, capacity=total // 10)
+
+
+def unpredictable() -> list[Workload]:
+    return [at_random(length, n) for length in (4 * KIB, 128 * KIB, MIB) for n in (1, 32, 512)]

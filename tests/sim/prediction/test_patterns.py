@@ -1,0 +1,51 @@
+"""What is recognised and what is left alone, in the simulator's virtual time."""
+
+import numpy as np
+import pytest
+
+from hubspoke.core.streams import Pattern
+from hubspoke.sim.prediction.result import unique_pages
+from hubspoke.sim.prediction.run import Options, run_workload
+from hubspoke.sim.prediction.sim_spoke import SimSpoke
+from hubspoke.sim.prediction.workload import Workload
+from hubspoke.sim.prediction.world import World
+from tests.sim.prediction.patterns import Way, recognised, unpredictable
+
+WARM_UP_BATCHES = 10
+
+
+@pytest.mark.parametrize("way", recognised(), ids=lambda way: way.workload.title)
+def test_recognised_within_ten_batches_and_nothing_crosses_twice(way: Way) -> None:
+    world = World(way.workload)
+    world.run()
+    reads = world.recorder.reads()
+    later = reads.batches >= WARM_UP_BATCHES
+    if way.cold:
+        later &= reads.offsets > 0
+    assert np.mean(reads.states[later] == 0) >= 0.95
+    all_of_them = np.ones(len(reads.at), dtype=bool)
+    assert world.path.delivered <= 1.05 * 4096 * unique_pages(reads, all_of_them)
+    assert isinstance(world.reader, SimSpoke)
+    patterns = [s.pattern for s in world.reader.core.prediction.streams if s.accesses >= 16]
+    assert way.cold or patterns
+    assert patterns.count(way.pattern) >= 0.9 * len(patterns)
+
+
+@pytest.mark.parametrize("workload", unpredictable(), ids=lambda w: w.title)
+def test_random_reads_waste_little_and_wait_no_longer_than_without_prediction(
+    workload: Workload,
+) -> None:
+    on, off = (run_workload(workload, Options(prefetch=p)) for p in (True, False))
+    assert on["waste"] * on["egress_bytes"] <= 0.05 * off["egress_bytes"]
+    assert on["egress_bytes"] <= 1.05 * off["egress_bytes"]
+    assert on["p50_ms"] <= 1.02 * off["p50_ms"]
+    assert on["p99_ms"] <= 1.02 * off["p99_ms"]
+
+
+def test_random_reads_are_not_called_anything_else() -> None:
+    for workload in unpredictable()[:4]:
+        world = World(workload)
+        world.run()
+        assert isinstance(world.reader, SimSpoke)
+        streams = list(world.reader.core.prediction.streams)
+        assert all(s.pattern in (Pattern.UNKNOWN, Pattern.RANDOM) for s in streams)
