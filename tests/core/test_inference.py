@@ -202,6 +202,21 @@ def test_order_is_confirmed_by_later_reads_before_it_is_believed() -> None:
     assert "seed 42" in job.known.why and "confirmed by 64 reads" in job.known.why
 
 
+def test_window_is_how_far_workers_are_apart_however_many_reads_were_asked_about() -> None:
+    rng = np.random.default_rng(11)
+    order = torch_randperm(20_000, 42).tolist()
+    reads = distinct(through_workers(order[:3_000], workers=4, batch=32, rng=rng))
+    inference, job = Inference(), Job(20_000)
+    read(inference, job, reads[:160])
+    early = job.known
+    late_inference, late = Inference(), Job(20_000)
+    late.reads(reads[:2_000])
+    read(late_inference, late, reads[2_000:2_100])
+    assert early is not None and late.known is not None
+    # Eight batches are handed out at a time.
+    assert 96 <= early.window <= 2 * 8 * 32 and 96 <= late.known.window <= 2 * 8 * 32
+
+
 def test_next_epoch_follows_with_set_epoch() -> None:
     inference, job = Inference(), Job(20_000)
     read(inference, job, torch_randperm(20_000, 42)[:256].tolist())

@@ -34,6 +34,7 @@ ASK_AT = (16, 32, 64, 128, 256, 512, 1_024)
 THOROUGH_AT = 128
 THOROUGH_EVERY_S = 86_400.0  # without success, for a job
 CONFIRM_READS = 64
+DISPLACED_READS = 256
 SLACK_ITEMS = 64  # how much farther than ever before a read may be displaced
 JOBS_MAX = 64
 
@@ -87,6 +88,15 @@ class _Belief:
 class _Asked:
     belief: _Belief
     of: _Computed | None = None  # whose next order is built
+
+
+def _displacement(found: Found, job: ReadingJob) -> int:
+    """How many places apart workers read at a time: reads that come one after the other lie so far
+    apart, whatever their number. A few that lie elsewhere do not count."""
+    reads = np.array(job.order[-DISPLACED_READS:], np.int32)
+    ahead = found.places[reads].astype(np.int64) - np.arange(len(reads))
+    lowest, highest = np.percentile(ahead, (5, 95)).tolist()
+    return int(highest - lowest) + SLACK_ITEMS
 
 
 class Inference:
@@ -217,7 +227,8 @@ class Inference:
         b.recipes = [*b.recipes[-3:], (b.epoch, found.recipe)]
         odds = math.ceil(found.log_p / math.log(10))
         why = f"{found.recipe}; by chance 1e{odds}, confirmed by {len(later)} reads"
-        known = KnownOrder(found.items, 2 * window, found.recipe.family, why, lambda: None)
+        window = _displacement(found, b.job)
+        known = KnownOrder(found.items, window, found.recipe.family, why, lambda: None)
         b.current = self._computed(known, found.recipe)
         b.says = why
         b.adopt(b.current.known, now)
