@@ -199,7 +199,9 @@ class Prediction:
             runs = obj.runs(first, last, IS_ABSENT)
             if runs:
                 start, end = runs[0][0] * PAGE_BYTES, runs[-1][1] * PAGE_BYTES
-                absent.append(replace(c, offset=start, length=min(end, obj.size) - start))
+                n = min(end, obj.size) - start
+                same = start == c.offset and n == c.length
+                absent.append(c if same else replace(c, offset=start, length=n))
         chosen = choose(
             absent,
             self.scoring.score,

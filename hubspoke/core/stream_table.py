@@ -17,7 +17,16 @@ from operator import itemgetter
 
 from hubspoke.core.ids import PAGE_BYTES, ReadState
 from hubspoke.core.page_marks import PageMarks
-from hubspoke.core.streams import Access, Home, Pattern, RateMeter, Stream, slack_bytes, surprise
+from hubspoke.core.streams import (
+    FRONT_SLACK_BYTES_MAX,
+    Access,
+    Home,
+    Pattern,
+    RateMeter,
+    Stream,
+    slack_bytes,
+    surprise,
+)
 
 STREAMS_MAX = 4_096
 STREAMS_PER_OBJECT_MAX = 64
@@ -100,6 +109,8 @@ class ObjectReads(Home):
                 return found
         best, least = None, 0
         for s in streams:
+            if end < s.recent_lo - FRONT_SLACK_BYTES_MAX or offset > s.hi + FRONT_SLACK_BYTES_MAX:
+                continue  # as `distance` would find, for less
             away = s.distance(offset, end)
             if away is None:
                 continue

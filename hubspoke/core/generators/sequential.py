@@ -59,7 +59,7 @@ def judge(s: Stream, ahead: Ahead) -> bool:
 def _young(s: Stream, ahead: Ahead) -> bool:
     if s.accesses < 2:
         return False
-    share = _share_of_strides(s)
+    share = _share_of_strides(s) if s.accesses >= YOUNG_ACCESSES else None
     if share is not None and share < COVERAGE_MIN:
         s.pattern = Pattern.STRIDED
         return False
