@@ -189,6 +189,7 @@ class Prediction:
         for c in candidates:
             obj = self._cache.current(c.name)
             if not self._fills(None if obj is None else obj.number):
+                self._scheduler.gave_up = True
                 continue
             if c.entry is not None and (obj is None or obj.version != c.entry.version):
                 obj, old = self._open(c.name, c.entry)

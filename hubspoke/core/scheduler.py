@@ -183,6 +183,7 @@ class Scheduler:
             obj = wanted.obj
             if now - deadline > self.config.overdue_s:
                 self._cache.unqueue(obj, wanted.first, wanted.last)
+                self.gave_up = True
             run = obj.pages.first_run(wanted.first, wanted.last, IS_QUEUED)
             if run is None:
                 self._pass(wanted, wanted.last)

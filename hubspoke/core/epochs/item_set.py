@@ -164,6 +164,11 @@ class ItemSet:
     def _look_after(self, *, given_up: bool) -> None:
         """What was proposed some time ago and did not come is not here."""
         self._given_up |= given_up
+        part = self._looked_for + self.items.count // LOOKED_PART < self._reads
+        if given_up and part and self._survey is None:
+            # It may have waited for longer than `proposed` is kept.
+            self._survey = Survey(self.items, self._cache)
+            self._looked_for = self._reads
         while self._proposed and self._proposed[0][0] < self.shelf.now - LOOKED_AFTER_S:
             _, numbers = self._proposed.popleft()
             if self._given_up:
