@@ -56,6 +56,7 @@ class Walk:
     recent: deque[int] = field(default_factory=lambda: deque(maxlen=32))
     frontier: int = 0
     planned: int = 0
+    ahead: int = 0  # bytes between the two
     opened: int = 0  # bytes
     apart: int = 0  # openings elsewhere since it was a walk
 
@@ -65,6 +66,17 @@ class Walk:
             return False
         spread = max(self.recent) - min(self.recent) + 1
         return spread <= SPREAD_MAX * 2 and len(set(self.recent)) / spread >= DENSITY_MIN
+
+    def size(self, at: int) -> int:
+        """Bytes that are brought of the object at a place, which is not the first."""
+        return min(self.entries[at - 1].size, WHOLE_BYTES_MAX)
+
+    def advance(self, at: int) -> None:
+        """The object at this place was opened."""
+        for i in range(self.frontier + 1, min(at, self.planned) + 1):
+            self.ahead -= self.size(i)
+        self.frontier = max(self.frontier, at)
+        self.planned = max(self.planned, self.frontier)
 
 
 class Walks:
@@ -94,7 +106,7 @@ class Walks:
         if at is None:
             return []
         walk.recent.append(at)
-        walk.frontier = max(walk.frontier, at)
+        walk.advance(at)
         walk.rate.add(entry_size, now)
         walk.opened += entry_size
         if not walk.dense:
@@ -124,19 +136,16 @@ class Walks:
         # No more than was opened so far: some workers' first files at once are no rate.
         want = max(min(walk.rate.per_second(now) * hide_s, walk.opened), floor_bytes)
         found: list[Candidate] = []
-        i, ahead = walk.frontier + 1, 0.0
-        while i < len(walk.names) and ahead < want:
-            entry = walk.entries[i - 1]
-            n = min(entry.size, WHOLE_BYTES_MAX)
-            ahead += n
-            if i > walk.planned and n:
+        while walk.planned + 1 < len(walk.names) and walk.ahead < want:
+            walk.planned += 1
+            i = walk.planned
+            n = walk.size(i)
+            walk.ahead += n
+            if n:
+                name, entry = walk.names[i], walk.entries[i - 1]
                 found.append(
-                    Candidate(
-                        "next_object", 0, walk.names[i], entry, 0, n, hide_s, len(walk.recent)
-                    )
+                    Candidate("next_object", 0, name, entry, 0, n, hide_s, len(walk.recent))
                 )
-                walk.planned = i
-            i += 1
         return found
 
     def _extend(self, walk: Walk, listing: Listing) -> None:
