@@ -57,8 +57,8 @@ them with numpy.
 - sha256 of `access-pattern-v1.npz`: `{model.sha256}`
 - rebuild it: `hubspoke model train --examples models/access-pattern-v1.examples.npz --out DIR`
   gives the same sha256 (with {versions});
-  `hubspoke model train --runs {trained["runs"]} --out DIR` makes the examples anew first, which
-  are the same as long as generators and simulator are.
+  `hubspoke model train --runs {trained["runs"]} --out DIR` makes the examples anew first, by the
+  generators of the version it runs in: the same only as long as they are.
 - decides for: {_list(on)}
 - off, the rules decide: {_list(off)}; and all candidates of sources that it was not trained on
   (trained on: {_list(SOURCES)}).

@@ -78,7 +78,7 @@ class Judged:
 
 def measure(workload: Workload, *, policy: str | None = None, score: Score | None = None) -> Run:
     """One run by a peer, or by the spoke with this score."""
-    world = World(workload, policy=policy, score=score)
+    world = World(workload, search_s=None, policy=policy, score=score)
     world.run()
     reads = world.recorder.reads()
     egress = world.path.delivered

@@ -104,7 +104,8 @@ def explore(workload: Workload) -> Examples:
             watched.cases.append(case)
         return [1.0] * len(candidates)
 
-    world = World(workload, score=score)
+    # Orders are searched for by others: what they find is certain, and is not ranked.
+    world = World(workload, search_s=None, score=score)
     scoring = world.spoke.core.prediction.scoring
     scoring.outcomes = watched
     queued = scoring.queued

@@ -11,6 +11,7 @@ import numpy as np
 from hubspoke.core.features import COLUMNS, NAMES, SOURCES, Matrix, Rows
 from hubspoke.core.generators.candidates import Candidate
 from hubspoke.core.learned import LearnedRanker, Model
+from hubspoke.errors import FormatError
 from hubspoke.sim.prediction import replay
 from hubspoke.sim.prediction.world import World
 from hubspoke.traces.format import read_trace
@@ -143,7 +144,9 @@ def _amount(value: float, unit: str) -> str:
 
 
 def of_spoke(model: Model, document: Mapping[str, Any]) -> list[Explained]:
-    """Of what a spoke's `/v1/model` says."""
+    """Of what a spoke's `/v1/model` says. Raises FormatError if it is of another version."""
+    if document.get("columns") != list(NAMES):
+        raise FormatError("the spoke has other columns of features than this version")
     scored: Sequence[Mapping[str, Any]] = document["scored"]
     return [
         explain(
@@ -170,7 +173,7 @@ def of_trace(model: Model, path: Path, capacity: int | None) -> list[Explained]:
             latest[c.stream_id, c.source] = c, row
         return score(candidates, rows)
 
-    World(replay.of_trace(path.name, read_trace(path), capacity), score=noted).run()
+    World(replay.of_trace(path.name, read_trace(path), capacity), search_s=None, score=noted).run()
     return [
         explain(model, c.stream_id, str(c.name), c.source, row)
         for c, row in latest.values()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hubspoke.adapters import model_file
-from hubspoke.adapters.model_file import NAME, SLOW_CALLS, Guarded, load, ranker
+from hubspoke.adapters.model_file import NAME, SLOW_CALLS, Guarded, installed, load, ranker
 from hubspoke.core.features import NAMES, Matrix
 from hubspoke.core.generators.candidates import Candidate
 from hubspoke.core.ids import ObjectName
@@ -102,3 +102,7 @@ def test_a_slow_model_rests(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
     for _ in range(2):
         found.score([CANDIDATE], rows)
     assert found.name.startswith("sha256:")
+
+
+def test_what_is_shipped_fits_this_version() -> None:
+    assert len(load(installed()).patterns) > 1
