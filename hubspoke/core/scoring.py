@@ -16,6 +16,9 @@ from hubspoke.core.ranking import Score
 from hubspoke.core.streams import Stream
 
 LATEST_MAX = 256
+# Their own evidence decides (`core.epochs`): what is believed is given up when reads say so.
+# Outcomes are kept by blocks, of which one holds records that came for several reasons.
+BY_ITEMS = frozenset({"known_order", "blind_fill"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,9 @@ class Scoring:
         return self.outcomes.accuracy(self._arm(c))
 
     def _adjusted(self, c: Candidate, ranked: float) -> float:
-        found = self.outcomes.adjusted(ranked, self._arm(c), self._min)
+        found = ranked
+        if c.source not in BY_ITEMS:
+            found = self.outcomes.adjusted(ranked, self._arm(c), self._min)
         key = (c.stream_id, c.source)
         self.latest.pop(key, None)
         self.latest[key] = Scored(c, self.streams.get(c.stream_id), ranked, found)
@@ -118,4 +123,6 @@ class Scoring:
 
     def queued(self, c: Candidate, number: int, first: int, last: int) -> None:
         """Pages [first, last) of an object will be fetched for this candidate."""
+        if c.source in BY_ITEMS:
+            return
         self.outcomes.queued(self._arm(c), number, first, last, c.use_in_s)

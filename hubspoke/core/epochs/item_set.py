@@ -30,7 +30,7 @@ ITEM_BYTES_MAX = BLOCK_BYTES  # larger ones are read for long: their own streams
 # Of the cache, kept free of what is filled blindly: demands must find room.
 SLACK_SHARE = 1 / 64
 FIRSTS_MAX = 16_384
-LOOKED_AFTER_S = 1.0
+PROPOSED_MAX = 64  # calls that are looked after
 LOOKED_PART = 32  # of an epoch: not more often is it looked for what is missing
 
 Relearned = Callable[[str], None]  # told why an order that was believed is none
@@ -49,8 +49,7 @@ class ItemSet:
         self._surveyed = False
         self._reads = self._looked_for = 0
         self._firsts: dict[int, int | None] = {}  # the first item of a cached object
-        self._given_up = False
-        self._proposed: deque[tuple[float, Numbers]] = deque()
+        self._proposed: deque[Numbers] = deque(maxlen=PROPOSED_MAX)
 
     @property
     def small(self) -> bool:
@@ -159,22 +158,21 @@ class ItemSet:
         """They were proposed."""
         if len(numbers):
             self.shelf.came(numbers)
-            self._proposed.append((self.shelf.now, numbers))
+            self._proposed.append(numbers)
 
     def _look_after(self, *, given_up: bool) -> None:
-        """What was proposed some time ago and did not come is not here."""
-        self._given_up |= given_up
+        """What was proposed of late and was given up is not here, and may be proposed again."""
+        if not given_up:
+            return
+        numbers = [i for part in self._proposed for i in part.tolist()]
+        self._proposed.clear()
+        lost = [i for i in numbers if not self._is_coming(i)]
+        self.shelf.went(np.array(lost, np.int32))
         part = self._looked_for + self.items.count // LOOKED_PART < self._reads
-        if given_up and part and self._survey is None:
-            # It may have waited for longer than `proposed` is kept.
+        if part and self._survey is None:
+            # It may have waited for longer than `_proposed` is kept.
             self._survey = Survey(self.items, self._cache)
             self._looked_for = self._reads
-        while self._proposed and self._proposed[0][0] < self.shelf.now - LOOKED_AFTER_S:
-            _, numbers = self._proposed.popleft()
-            if self._given_up:
-                lost = [i for i in numbers.tolist() if not self._is_coming(i)]
-                self.shelf.went(np.array(lost, np.int32))
-        self._given_up &= bool(self._proposed)
 
     def _is_coming(self, item: int) -> bool:
         number, offset, length = self.items.range(item)
