@@ -136,6 +136,11 @@ def test_nothing_is_found_where_items_are_numbered_otherwise() -> None:
     assert ask(other[torch_randperm(20_000, 42)[:128]].tolist(), 20_000) is None
 
 
+def test_walk_in_listing_order_is_no_shuffle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hubspoke.core.inference.search.SHARDS_MAX", 10_000)
+    assert ask(list(range(300, 428)), 2_000) is None
+
+
 def test_few_reads_that_begin_a_known_order_are_no_evidence_among_many_others() -> None:
     reads = torch_randperm(20_000, 42)[:32].tolist()
     others = np.random.default_rng(10**9 + 2).permutation(20_000)
