@@ -45,8 +45,8 @@ def test_a_stride_says_how_often_it_was_confirmed() -> None:
     assert s["why"].startswith("1 of 1 clients jump evenly: 65,536 bytes every 1,048,576, ")
 
 
-def test_a_scan_from_the_end_says_that_it_goes_down() -> None:
-    s = read_of([(NAME, (1 << 30) - (i + 1) * RECORD_64K, RECORD_64K) for i in range(300)])
+def test_a_scan_downwards_says_that_it_goes_down() -> None:
+    s = read_of([(NAME, (1 << 29) - i * RECORD_64K, RECORD_64K) for i in range(300)])
     assert s["pattern"] == "backward" and s["source"] == "backward"
     assert s["why"] == "100% of the last steps go down"
     assert s["ahead_seconds"] > 0.1
