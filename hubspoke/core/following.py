@@ -16,8 +16,6 @@ YOUNG_ACCESSES = 16  # a stream with fewer has had no time to be recognised
 ENDING_MAX = 64  # streams that have flowed over their object
 FOLLOWED = (Pattern.SEQUENTIAL, Pattern.BACKWARD, Pattern.STRIDED)
 
-Relearned = Callable[[str], None]
-
 
 class Following:
     """What is believed of streams."""
@@ -40,25 +38,19 @@ class Following:
         s.rate = before.rate
         s.start = 0  # the other workers' reads before this one are still to come
 
-    def propose(
-        self, s: Stream, now: float, hide_s: float, ahead: Ahead, relearned: Relearned
-    ) -> list[Candidate]:
-        """What the stream will read next. ahead: how much it may have ahead. relearned: told the
-        cause when it is read otherwise than before."""
+    def propose(self, s: Stream, now: float, hide_s: float, ahead: Ahead) -> list[Candidate]:
+        """What the stream will read next. ahead: how much it may have ahead."""
         # Reads that had to wait although the pattern was known: the path is worse or the
         # consumer faster than believed, so look further ahead, at most once a round trip.
         known = s.pattern in FOLLOWED and s.accesses > YOUNG_ACCESSES
         if s.waits and known and now - s.boosted_at > hide_s:
             s.boost, s.boosted_at = min(s.boost * 1.5, self._depth.boost_max), now
         waited, s.waits = s.waits > 0, 0
-        before = s.pattern
         found: list[Candidate] = []
         if waited or s.pattern is not Pattern.SEQUENTIAL:
             found = backward.propose(s, now, hide_s, self._depth, waited=waited, ahead=ahead)
         if s.pattern is not Pattern.BACKWARD:
             found = self._upwards(s, now, hide_s, ahead, waited=waited)
-        if s.pattern is not before and before in FOLLOWED and s.accesses > YOUNG_ACCESSES:
-            relearned(f"{s.obj.name}: reads were {before.value}, are {s.pattern.value}")
         return found
 
     def _upwards(

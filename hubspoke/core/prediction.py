@@ -24,6 +24,7 @@ from hubspoke.core.pacing import PathModel
 from hubspoke.core.page_codes import IS_ABSENT
 from hubspoke.core.plan import choose
 from hubspoke.core.ranking import Score
+from hubspoke.core.relearning import Relearning
 from hubspoke.core.scheduler import Scheduler
 from hubspoke.core.scoring import Scoring
 from hubspoke.core.spoke_config import SpokeConfig
@@ -68,6 +69,7 @@ class Prediction:
         self.layouts = layout.Layouts(cache, listing, config.depth)
         self._heads = heads.Heads(listing, cache)
         self._following = Following(config.depth, listing, self._heads.shuffled)
+        self._relearning = Relearning(self.epochs)
         self.inference = Inference()
 
     def knows(self, number: int) -> bool:
@@ -107,8 +109,9 @@ class Prediction:
         for s in sorted(moved, key=lambda s: s.stream_id):
             found = self.layouts.propose(s, moved[s], now, hide_s)
             if found is None:
-                found = self._following.propose(s, now, hide_s, ahead, relearned)
+                found = self._following.propose(s, now, hide_s, ahead)
             candidates += found
+        self._relearning.look(moved, accesses, relearned)
         candidates += self.layouts.take(now)
         candidates += self._items(now, hide_s)
         candidates += self._bring_heads(moved, now)
@@ -123,8 +126,10 @@ class Prediction:
     ) -> None:
         for s in moved:
             known = s.pattern in (Pattern.SEQUENTIAL, Pattern.STRIDED)
-            if self.layouts.in_groups(s.obj) or (known and s.accesses > YOUNG_ACCESSES):
-                self.epochs.understood(folder_of(s.obj.name))
+            folder = folder_of(s.obj.name)
+            known = known and s.accesses > YOUNG_ACCESSES and not self._relearning.random(folder)
+            if self.layouts.in_groups(s.obj) or known:
+                self.epochs.understood(folder)
         for each in self.epochs.observe(accesses, now, relearned):
             if self._config.infer_order:
                 for job in each.jobs.all:

@@ -101,6 +101,13 @@ class DataSets:
         reads, known.waiting = known.waiting, []
         return _item_reads(known, items, reads)
 
+    def relearn(self, folder: Folder) -> None:
+        """It is read at random now, and was read otherwise: what it has as items, if not records,
+        was decided by reads that are over."""
+        known = self._folders.get(folder)
+        if known is not None and (known.items is None or known.items.record is None):
+            del self._folders[folder]
+
     def understood(self, folder: Folder) -> None:
         """Another generator follows a dense or strided stream there: what looked like records
         are steps of it. Whole objects are read densely, too."""

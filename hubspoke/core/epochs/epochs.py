@@ -48,6 +48,10 @@ class Epochs:
         """The data set the object belongs to, if it is read by items."""
         return self.sets.get(folder_of(name))
 
+    def relearn(self, folder: Folder) -> None:
+        """See `DataSets.relearn`."""
+        self.data_sets.relearn(folder)
+
     def understood(self, folder: Folder) -> None:
         """See `DataSets.understood`; what is believed already stays: somebody scans it, too."""
         found = self.sets.get(folder)

@@ -42,6 +42,10 @@ def judge(s: Stream, ahead: Ahead) -> bool:
         window = max(4 * s.spread, PAST_BYTES_MIN)
         least = COVERAGE_AGAIN if s.pattern is Pattern.STRIDED else COVERAGE_MIN
         dense = s.coverage(max(s.start, s.recent_lo - window), s.recent_lo) >= least
+        if s.pattern in (Pattern.STRIDED, Pattern.RANDOM) and _sparse(s):
+            # All of the past may have been read in another order, by an epoch before.
+            s.pattern = Pattern.RANDOM
+            return False
         if dense:
             s.pattern = Pattern.SEQUENTIAL
         elif s.pattern in (Pattern.SEQUENTIAL, Pattern.UNKNOWN):
@@ -54,6 +58,11 @@ def judge(s: Stream, ahead: Ahead) -> bool:
         # Handed on by the object before, or judged earlier: keep it while the front is close.
         return s.accesses < 16 or s.density >= YOUNG_DENSITY_MIN
     return _young(s, ahead)
+
+
+def _sparse(s: Stream) -> bool:
+    """Whether reads are far apart, and no client jumps evenly."""
+    return s.density < YOUNG_DENSITY_MIN and not any(c.confirmed for c in s.clients.values())
 
 
 def _young(s: Stream, ahead: Ahead) -> bool:

@@ -1,0 +1,140 @@
+"""Notices that a folder is read in another way than before, and says in which.
+
+Streams come and go with every file, so one that ends is no change: what counts is what the last
+reads of the whole folder were taken for. WINDOW reads are looked at; a change is told when most of
+them agree on something else than what was believed. Reads of young streams say nothing.
+
+    sequential | backward | strided by n | by layout | random      of bytes, from their streams
+    objects in listing order | in another order                    of whole objects, from their job
+
+What random reads are beyond that (an epoch, in an order that is known or not) is `epochs`'
+business: to learn it is no change, and to lose it is told there.
+"""
+
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from hubspoke.core.epochs.epochs import Epochs
+from hubspoke.core.epochs.items import Folder, folder_of
+from hubspoke.core.epochs.job import RECENT
+from hubspoke.core.ids import ObjectName
+from hubspoke.core.streams import Access, Pattern, Stream
+
+WINDOW = 48  # reads; two batches of a small job
+MOST = 0.75
+FOLDERS_MAX = 256
+STEADY = 4  # equal jumps in a row, to tell one stride from another
+RANDOM = Pattern.RANDOM.value
+IN_ORDER, SHUFFLED = "objects in listing order", "objects in another order"
+
+Told = Callable[[str], None]
+
+
+class _Way:
+    """How one folder is read: (what, reads) of the last WINDOW reads, and what is believed."""
+
+    __slots__ = ("believed", "counts", "runs", "total")
+
+    def __init__(self) -> None:
+        self.believed: str | None = None
+        self.runs: deque[tuple[str, int]] = deque()
+        self.counts: Counter[str] = Counter()
+        self.total = 0
+
+    def read(self, what: str, reads: int) -> None:
+        reads = min(reads, WINDOW)
+        self.runs.append((what, reads))
+        self.counts[what] += reads
+        self.total += reads
+        while self.total - self.runs[0][1] >= WINDOW:
+            old, n = self.runs.popleft()
+            self.counts[old] -= n
+            self.total -= n
+
+    def changed(self) -> str | None:
+        """What was believed until now, if it no longer is."""
+        what, n = self.counts.most_common(1)[0]
+        if what == self.believed or self.total < WINDOW or n < MOST * self.total:
+            return None
+        before, self.believed = self.believed, what
+        return before
+
+
+class Relearning:
+    """All folders that are read."""
+
+    def __init__(self, epochs: Epochs) -> None:
+        self._epochs = epochs
+        self._ways: OrderedDict[Folder, _Way] = OrderedDict()
+
+    def random(self, folder: Folder) -> bool:
+        """Whether the folder is read at random, as far as is known."""
+        way = self._ways.get(folder)
+        return way is not None and way.believed == RANDOM
+
+    def look(
+        self, moved: Mapping[Stream, Sequence[Access]], accesses: Iterable[Access], told: Told
+    ) -> None:
+        """Take in what reads were taken for; moved: the streams they belong to, if to any."""
+        touched: dict[Folder, None] = {}
+        for name, what, reads in _taken_for(moved, accesses):
+            folder = folder_of(name)
+            what = self._objects(folder) or what
+            if what is None or not reads:
+                continue
+            way = self._ways.get(folder)
+            if way is None:
+                way = self._ways[folder] = _Way()
+                if len(self._ways) > FOLDERS_MAX:
+                    self._ways.popitem(last=False)
+            self._ways.move_to_end(folder)
+            way.read(what, reads)
+            touched[folder] = None
+        for folder in touched:
+            way = self._ways[folder]
+            before = way.changed()
+            if before is not None:
+                if way.believed == RANDOM:
+                    self._epochs.relearn(folder)
+                told(f"{'/'.join(folder)}: reads were {before}, are {way.believed}")
+
+    def _objects(self, folder: Folder) -> str | None:
+        """Of a folder whose objects are the items, in which order they are opened."""
+        known = self._epochs.sets.get(folder)
+        if known is None or known.items.record is not None or not known.small:
+            return None
+        job = max(known.jobs.all, key=lambda j: j.last_at, default=None)
+        if job is None or job.count <= 2 * RECENT:
+            return None
+        return IN_ORDER if job.walks else SHUFFLED
+
+
+def _taken_for(
+    moved: Mapping[Stream, Sequence[Access]], accesses: Iterable[Access]
+) -> Iterator[tuple[ObjectName, str | None, int]]:
+    """(object, what, reads); reads that no stream wants are random unless they open an object."""
+    lone: Counter[int] = Counter()
+    names: dict[int, ObjectName] = {}
+    for a in accesses:
+        if a.offset:
+            lone[a.obj.number] += 1
+            names[a.obj.number] = a.obj.name
+    for s, reads in moved.items():
+        lone[s.obj.number] -= sum(1 for a in reads if a.offset)
+        yield s.obj.name, _stream(s), len(reads)
+    for number, n in lone.items():
+        if n > 0:
+            yield names[number], RANDOM, n
+
+
+def _stream(s: Stream) -> str | None:
+    if s.layout:
+        return "by layout"
+    match s.pattern:
+        case Pattern.UNKNOWN:
+            return None
+        case Pattern.STRIDED:
+            steady = max(s.clients.values(), key=lambda c: c.confirmed)
+            return f"strided by {steady.jump:,}" if steady.confirmed >= STEADY else None
+        case _:
+            return str(s.pattern.value)
