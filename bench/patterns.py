@@ -4,7 +4,7 @@
 
 In the simulator, over 60 ms and 1 GB/s (tests/sim/prediction/patterns.py has the ways). Hits are
 counted after the first ten batches, a second; random reads are of a set ten times the cache, and
-shown with prediction and without.
+shown with prediction and without. No order is inferred.
 """
 
 import argparse
@@ -23,7 +23,7 @@ WARM_UP_BATCHES = 10
 
 
 def way(w: Way) -> dict[str, Any]:
-    world = World(w.workload)
+    world = World(w.workload, search_s=None)
     world.run()
     reads = world.recorder.reads()
     later = reads.batches >= WARM_UP_BATCHES
@@ -48,7 +48,9 @@ def main() -> int:
             found[w.workload.title] = way(w)
     for workload in unpredictable():
         if a.only in workload.title:
-            on, off = (run_workload(workload, Options(prefetch=p)) for p in (True, False))
+            on, off = (
+                run_workload(workload, Options(prefetch=p, search_s=None)) for p in (True, False)
+            )
             found[workload.title] = {
                 "waste_of_demand": round(on["waste"] * on["egress_bytes"] / off["egress_bytes"], 4),
                 "p50_ms": [on["p50_ms"], off["p50_ms"]],

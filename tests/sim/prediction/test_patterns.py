@@ -16,7 +16,7 @@ WARM_UP_BATCHES = 10
 
 @pytest.mark.parametrize("way", recognised(), ids=lambda way: way.workload.title)
 def test_recognised_within_ten_batches_and_nothing_crosses_twice(way: Way) -> None:
-    world = World(way.workload)
+    world = World(way.workload, search_s=None)
     world.run()
     reads = world.recorder.reads()
     later = reads.batches >= WARM_UP_BATCHES
@@ -35,7 +35,7 @@ def test_recognised_within_ten_batches_and_nothing_crosses_twice(way: Way) -> No
 def test_random_reads_waste_little_and_wait_no_longer_than_without_prediction(
     workload: Workload,
 ) -> None:
-    on, off = (run_workload(workload, Options(prefetch=p)) for p in (True, False))
+    on, off = (run_workload(workload, Options(prefetch=p, search_s=None)) for p in (True, False))
     assert on["waste"] * on["egress_bytes"] <= 0.05 * off["egress_bytes"]
     assert on["egress_bytes"] <= 1.05 * off["egress_bytes"]
     assert on["p50_ms"] <= 1.02 * off["p50_ms"]
@@ -44,7 +44,7 @@ def test_random_reads_waste_little_and_wait_no_longer_than_without_prediction(
 
 def test_random_reads_are_not_called_anything_else() -> None:
     for workload in unpredictable()[:4]:
-        world = World(workload)
+        world = World(workload, search_s=None)
         world.run()
         assert isinstance(world.reader, SimSpoke)
         streams = list(world.reader.core.prediction.streams)
