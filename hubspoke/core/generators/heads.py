@@ -205,7 +205,7 @@ class Heads:
     def _known(self, files: Files, found: ItemSet | None, now: float) -> LargeFiles | None:
         """Whoever knows the order of all that is read of the folder now."""
         jobs = []
-        if found is not None and found.items.record is None:  # records of files are numbered otherwise
+        if found is not None and found.items.record is None:  # records have other numbers
             jobs = [j for j in found.jobs.all if now - j.last_at < IDLE_S]
         if not files.live or not (jobs or files.known):
             return None
