@@ -24,7 +24,7 @@ CHANCE_MAX = 1e-7  # of one look; there are six an epoch
 STRANGERS_PART = 16  # one read in so many may be out of place
 WINDOW_MIN = 64
 NEAR_MAX = 16  # items; of few, a sixteenth
-APART_SHARE = 1 / 6  # of all items; of orders drawn at random it is a third and more
+APART_SHARE = 1 / 8  # of all items; of orders drawn at random it is a quarter
 FAMILY = "former epoch"
 
 Numbers = npt.NDArray[np.int32]
@@ -37,20 +37,22 @@ class Replay:
         self._looked = WeakKeyDictionary[Job, tuple[int, int]]()  # epoch, reads
 
     def look(self, job: Job) -> KnownOrder | None:
-        """The order of the present epoch, if it is found now. One that was taken over from the
-        epoch before is dropped if this one begins otherwise."""
+        """The order of the present epoch, if it is found now. One that is followed is
+        dropped if the epoch begins otherwise: of few items a follower would never notice."""
         follower = job.follower
-        if job.former is None or (follower is not None and follower.order.family != FAMILY):
+        if follower is None and job.former is None:
             return None
         ready = max((k for k in LOOK_AT if k <= job.count), default=0)
         if ready == 0 or self._looked.get(job, (-1, 0)) >= (job.epoch, ready):
             return None
         self._looked[job] = job.epoch, ready
+        read = np.array(job.order[:ready], np.int32)
         if follower is not None:
-            if begins_otherwise(job.former, np.array(job.order[:ready], np.int32), job.n):
+            if begins_otherwise(follower.order.items, read, job.n):
                 job.lose()
             return None
-        return resumed(job.former, np.array(job.order[:ready], np.int32), job.n)
+        assert job.former is not None
+        return resumed(job.former, read, job.n)
 
 
 def _jumps(read: Numbers, n: int) -> int:
@@ -60,11 +62,11 @@ def _jumps(read: Numbers, n: int) -> int:
     return 1 + int(np.count_nonzero(np.abs(np.diff(read.astype(np.int64))) > near))
 
 
-def begins_otherwise(former: Numbers, read: Numbers, n: int) -> bool:
-    """Whether these first reads lie so far from where they were in the former epoch that no
+def begins_otherwise(order: Numbers, read: Numbers, n: int) -> bool:
+    """Whether these first reads of an epoch lie so far from one another in the order that no
     workers who overtake each other explain it."""
-    at = places(former, n)[read].astype(np.int64)
-    return bool(np.median(np.abs(at - np.arange(len(at)))) > n * APART_SHARE)
+    apart = places(order, n)[read].astype(np.int64) - np.arange(len(read))
+    return bool(np.median(np.abs(apart - np.median(apart))) > n * APART_SHARE)
 
 
 def resumed(former: Numbers, read: Numbers, n: int) -> KnownOrder | None:
