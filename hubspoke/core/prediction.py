@@ -162,7 +162,7 @@ class Prediction:
         runway_s = self._config.depth.runway_s
         given_up, scheduler.gave_up = scheduler.gave_up, False
         want, queued = self._line(now) - self._outstanding, scheduler.prefetch_bytes_queued
-        return self.epochs.propose(want, queued, hide_s, runway_s, given_up=given_up)
+        return self.epochs.propose(now, want, queued, hide_s, runway_s, given_up=given_up)
 
     def _line(self, now: float) -> int:
         """Prefetch bytes that keep the path busy."""

@@ -59,14 +59,21 @@ class Epochs:
             self.data_sets.understood(folder)
 
     def propose(
-        self, want: int, queued: int, ahead_s: float, runway_s: float, *, given_up: bool
+        self,
+        now: float,
+        want: int,
+        queued: int,
+        ahead_s: float,
+        runway_s: float,
+        *,
+        given_up: bool,
     ) -> list[Candidate]:
         """What the data sets' jobs read within `ahead_s`, and `want` bytes of what they will
         read some time in this epoch. queued: bytes that are to come and have no room yet. given_up:
         whether some found none since the last call."""
         found: list[Candidate] = []
         for each in self.sets.values():
-            new = each.propose(want, queued, ahead_s, runway_s, given_up=given_up)
+            new = each.propose(now, want, queued, ahead_s, runway_s, given_up=given_up)
             length = sum(c.length for c in new)
             want, queued = want - length, queued + length
             found += new

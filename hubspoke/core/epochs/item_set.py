@@ -116,10 +116,17 @@ class ItemSet:
     # -- what comes ---------------------------------------------------------------------------
 
     def propose(
-        self, want: int, queued: int, ahead_s: float, runway_s: float, *, given_up: bool
+        self,
+        now: float,
+        want: int,
+        queued: int,
+        ahead_s: float,
+        runway_s: float,
+        *,
+        given_up: bool,
     ) -> list[Candidate]:
         """Exactly what comes next where that is known, and `want` bytes of what comes within
-        `runway_s`; else `want` bytes of what will come.
+        `runway_s`; else `want` bytes of what will come, while a job still reads.
         queued: bytes that are to come and have no room yet. given_up: some that were proposed of
         late found none."""
         if self.data_set is None:
@@ -138,7 +145,8 @@ class ItemSet:
                 numbers, times = numbers[:most], times[:most]
                 found += known_order.candidates(job, self.items, numbers, times, self._known)
                 self._come(numbers)
-        if not self.shelf.exact and self._surveyed:
+        reading = any(now - j.last_at < j.patience_s for j in self.shelf.counted)
+        if not self.shelf.exact and self._surveyed and reading:
             found += self._fill(want, queued)
         return found
 

@@ -21,6 +21,7 @@ from hubspoke.core.epochs.known import KnownOrder
 EVIDENCE_MIN = 3.0
 REPEATS_PART = 8  # of what draws with replacement would have repeated, at most this part
 NEARLY_ALL = 0.9
+PATIENCE_S, PATIENCE_MAX_S = 1.5, 60.0
 RECENT = 16  # reads that are looked at for an epoch's end
 LATELY, LATELY_PART = 64, 0.75  # the same where less was seen, and what part of them repeats
 SEEN_MIN = 0.25
@@ -45,6 +46,7 @@ class Job:
         self.conflicts: list[tuple[int, int]] = []  # (client, item) that were repeats
         self.rate = 0.0  # items per second
         self.last_at = float("-inf")
+        self._pause_s = 0.0  # the longest of late
         self.follower: Follower | None = None
         self.lost: str | None = None  # the family of an order that turned out to be another's
         self._recent: deque[tuple[int, int, bool]] = deque(maxlen=LATELY)
@@ -90,12 +92,23 @@ class Job:
 
     def take(self, items: Numbers, clients: Sequence[int], now: float) -> bool:
         """Reads in order of time. Returns whether an epoch began."""
+        self._paused(now - self.last_at)
         self.last_at = now
         self._rated(len(items), now)
         began = self._mark(items, clients)
         if self.follower is not None and not self.follower.moved(items, self.read):
             self.lose()
         return began
+
+    @property
+    def patience_s(self) -> float:
+        """After so long without a read the job may have ended: longer than its pauses."""
+        return min(max(PATIENCE_S, 2 * self._pause_s), PATIENCE_MAX_S)
+
+    def _paused(self, pause_s: float) -> None:
+        self._pause_s *= 0.9
+        if self._pause_s < pause_s < PATIENCE_MAX_S:
+            self._pause_s = pause_s
 
     def lose(self) -> None:
         """The order turned out to be another's."""
