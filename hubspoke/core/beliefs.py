@@ -12,7 +12,6 @@ import numpy as np
 from hubspoke.core.epochs.item_set import ItemSet
 from hubspoke.core.epochs.job import EVIDENCE_MIN, Job
 from hubspoke.core.ids import PAGE_BYTES
-from hubspoke.core.outcomes import NONE
 from hubspoke.core.page_codes import IS_NOT_LOCAL
 from hubspoke.core.prediction import Prediction
 from hubspoke.core.scoring import Scored, Scoring
@@ -33,7 +32,7 @@ def data_sets(prediction: Prediction) -> list[dict[str, Any]]:
     """Data sets that are read by items, the one read last first."""
     found = list(prediction.epochs.sets.values())
     found.sort(key=lambda s: -max((j.last_at for j in s.jobs.all), default=0.0))
-    return [_data_set(s, prediction.scoring) for s in found]
+    return [_data_set(s) for s in found]
 
 
 # -- streams ----------------------------------------------------------------------------------
@@ -99,18 +98,15 @@ def _why(s: Stream) -> str:
 # -- data sets --------------------------------------------------------------------------------
 
 
-def _data_set(s: ItemSet, scoring: Scoring) -> dict[str, Any]:
-    folder = "/".join(s.items.folder)
+def _data_set(s: ItemSet) -> dict[str, Any]:
     source = None if not s.comes else "known_order" if s.shelf.exact else "blind_fill"
-    share, known = scoring.outcomes.accuracy((source or "", NONE, folder))
     return {
-        "folder": folder,
+        "folder": "/".join(s.items.folder),
         "items": s.items.count,
         "item": "object" if s.items.record is None else "record",
         "item_bytes": round(s.items.bytes_mean),
         "cached_items": s.shelf.held if s.comes else None,
         "source": source,
-        "accuracy": share if source and known else None,
         "jobs": [_job(j, s) for j in s.jobs.all],
     }
 

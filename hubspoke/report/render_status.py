@@ -124,7 +124,7 @@ def _streams(streams: Sequence[Mapping[str, Any]], most: int) -> Table:
 
 def _data_sets(sets: Sequence[Mapping[str, Any]], most: int) -> Table:
     lines = [(s, job) for s in sets for job in s["jobs"]]
-    names = ("data set", "epoch", "read", "order", "ahead", "fetched by", "of use")
+    names = ("data set", "epoch", "read", "order", "ahead", "fetched by")
     table = _table("Data sets, by job", len(lines), most, names)
     for s, job in lines[:most]:
         order = job["order"]
@@ -136,7 +136,6 @@ def _data_sets(sets: Sequence[Mapping[str, Any]], most: int) -> Table:
             Text(str(order["family"]) if order else known),
             seconds(job["ahead_seconds"]),
             str(s["source"] or DASH),
-            percent(s["accuracy"]),
             Text(str(job["why"])),
         )
     return table

@@ -49,7 +49,6 @@ SET: dict[str, Any] = {
     "folder": "b/set/",
     "items": 1000,
     "source": "blind_fill",
-    "accuracy": None,
     "jobs": [JOB],
 }
 
