@@ -42,7 +42,7 @@ LIKELY_SEEDS = 2**17
 EPOCHS_TRIED, EPOCHS_THOROUGH = 4, 100  # of whole orders
 ITEMS_BUILT_MAX = 10_000_000  # of whole orders built for one question: 0.2 s; if it is
 ITEMS_BUILT_THOROUGH = 200_000_000  # thorough, 4 s
-SHARDS_MAX = 10_000
+SHARDS_MAX = 2_000
 SAMPLES_QUICK_MAX = 1_000_000  # built 0.3 us each; more are tried once, thoroughly
 ITEMS_MIN, ITEMS_MAX = 16, 2**25  # fewer are no shuffle worth a search; more are 128 MiB an order
 
