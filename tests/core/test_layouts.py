@@ -288,6 +288,8 @@ def test_truncated_index_is_no_layout(which: int, share: float) -> None:
         cut = Look(seen.size, Span(start, len(data)), seen.format)
         if seen.format == "zip" and len(data) == length // 2:
             return  # between two members: the shorter directory is one too
+        if not content[start + len(data) : start + length].strip():
+            return  # safetensors pads its header with blanks
         with pytest.raises(NoLayout):
             finish(probe.read(cut, data))
 

@@ -389,7 +389,7 @@ def test_help_and_version_are_quick_and_name_only_what_is_built() -> None:
     assert time.monotonic() - began < 2
     assert "spoke" in listing
     flags = hubspoke("spoke", "--help").stdout
-    for absent in ("--mount", "--infer-order"):
+    for absent in ("--mount",):
         assert absent not in flags
     assert hubspoke("spoke", "--mount", "/mnt").returncode == 2
     assert hubspoke("mount").returncode == 2

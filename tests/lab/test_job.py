@@ -400,10 +400,20 @@ def test_worker_and_result_agree_on_the_record() -> None:
 
 
 def _children(pid: int | None = None) -> list[int]:
-    """Of a process, or of this one without its guard, which lives as long as it does."""
+    """Of a process, or of this one without its guard and what other tests have left to it."""
     of = pid or os.getpid()
     children = [int(c) for c in Path(f"/proc/{of}/task/{of}/children").read_text().split()]
-    return children if pid else [c for c in children if c != guard().process.pid]
+    return children if pid else [c for c in children if c not in _BEFORE]
+
+
+_BEFORE: set[int] = set()
+
+
+@pytest.fixture(autouse=True)
+def _before() -> None:
+    guard()
+    _BEFORE.clear()
+    _BEFORE.update(_children())
 
 
 def _alive(pid: int) -> bool:
