@@ -140,7 +140,7 @@ class ItemSet:
         for job in self.shelf.counted:
             if job.follower is not None:
                 numbers, times = known_order.ahead(job, self.shelf, max(ahead_s, runway_s))
-                more = self._items_that_fit(want, queued) if runway_s > ahead_s else 0
+                more = self._items_that_fit(want, queued)
                 most = int(np.searchsorted(times, ahead_s, "right")) + more
                 numbers, times = numbers[:most], times[:most]
                 found += known_order.candidates(job, self.items, numbers, times, self._known)
