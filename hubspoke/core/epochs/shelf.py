@@ -28,6 +28,7 @@ LIST_PART = 32  # of what is here
 LIST_MIN = 64
 SCAN_ITEMS = 65_536  # looked at at once, for what is missing
 SOON = -1  # in an item's place: one that is read at once
+STALE_S = 1.0  # later than listed: more than a job's rate wavers
 IDLE_S = 300.0  # a job that read nothing for so long is over, or stands still: others go first
 
 Numbers = npt.NDArray[np.int32]
@@ -214,7 +215,10 @@ class Shelf:
                     return None
                 due = self._list_due[self._at - 1]
                 if exact and due <= self._wanted_at(wanted, demand=demand):
-                    return None
+                    if self._due_of(item) <= due + STALE_S:
+                        return None
+                    self._look()  # it was read since: the list says nothing any more
+                    continue
                 self._at -= 1
                 return self._goes(item)
             self._at -= 1
@@ -225,7 +229,10 @@ class Shelf:
         counts is the use after it."""
         if item is None or item == SOON:
             return 0.0
-        return float(self.due(np.array([item], np.int32), after=demand)[0])
+        return self._due_of(item, after=demand)
+
+    def _due_of(self, item: int, *, after: bool = False) -> float:
+        return float(self.due(np.array([item], np.int32), after=after)[0])
 
     def _look(self) -> None:
         """List what goes next: the farthest of what is here, those unread last of all."""
