@@ -129,7 +129,7 @@ class Prediction:
             folder = folder_of(s.obj.name)
             known = known and s.accesses > YOUNG_ACCESSES and not self._relearning.random(folder)
             if self.layouts.in_groups(s.obj) or known:
-                self.epochs.understood(folder)
+                self.epochs.understood(folder, s.accesses)
         for each in self.epochs.observe(accesses, now, relearned):
             if self._config.infer_order:
                 for job in each.jobs.all:

@@ -52,10 +52,14 @@ class Epochs:
         """See `DataSets.relearn`."""
         self.data_sets.relearn(folder)
 
-    def understood(self, folder: Folder) -> None:
-        """See `DataSets.understood`; what is believed already stays: somebody scans it, too."""
+    def understood(self, folder: Folder, accesses: int) -> None:
+        """See `DataSets.understood`. accesses: of the stream; what is believed already stays if
+        that is less than half of what was read: then somebody scans it, too."""
         found = self.sets.get(folder)
-        if found is None or found.data_set is None:
+        read = 0
+        if found is not None and found.data_set is not None:
+            read = sum(job.count for job in found.jobs.all)
+        if 2 * accesses >= read:
             self.data_sets.understood(folder)
 
     def propose(
