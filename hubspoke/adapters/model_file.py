@@ -104,13 +104,18 @@ def _trees(arrays: Any, head: str) -> Trees:
 
 
 @cache
-def installed_score() -> Score:
-    """The installed model's, or the rules'; without `Guarded`'s clock, so that the same
-    candidates always have the same score."""
+def _installed_model() -> Model | None:
     try:
-        return LearnedRanker(load(installed())).score
+        return load(installed())
     except (FormatError, OSError):
-        return RuleRanker().score
+        return None
+
+
+def installed_score() -> Score:
+    """The installed model's, or the rules'; without `Guarded`'s clock and with no opinion of
+    earlier streams, so that the same candidates always have the same score."""
+    model = _installed_model()
+    return RuleRanker().score if model is None else LearnedRanker(model).score
 
 
 def ranker(folder: Path | None = None) -> Ranker:

@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 from hubspoke.adapters import model_file
-from hubspoke.adapters.model_file import NAME, SLOW_CALLS, Guarded, installed, load, ranker
+from hubspoke.adapters.model_file import (
+    NAME,
+    SLOW_CALLS,
+    Guarded,
+    installed,
+    installed_score,
+    load,
+    ranker,
+)
 from hubspoke.core.features import NAMES, Matrix
 from hubspoke.core.generators.candidates import Candidate
 from hubspoke.core.ids import ObjectName
@@ -106,3 +114,16 @@ def test_a_slow_model_rests(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_what_is_shipped_fits_this_version() -> None:
     assert len(load(installed()).patterns) > 1
+
+
+def test_what_one_simulated_spoke_thinks_is_unknown_to_the_next() -> None:
+    asked: list[int] = []
+
+    def rows(candidates: Sequence[Candidate]) -> Matrix:
+        asked.append(len(candidates))
+        return np.zeros((len(candidates), len(NAMES)), np.float32)
+
+    for score in (installed_score(), installed_score()):
+        score([CANDIDATE], rows)
+        score([CANDIDATE], rows)
+    assert asked == [1, 1], "once by each, which then keeps its opinion"
