@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from hubspoke.core.orders.webdataset import shard_orders
 from hubspoke.sim.prediction.job import JobSpec, Read
 from hubspoke.sim.prediction.workload import Size
 from hubspoke.sim.prediction.workloads import BY_NAME
-from hubspoke.sim.prediction.workloads.w2 import buffer_shuffle
 
 
 def of_epoch(job: JobSpec, epoch: int = 0) -> Iterator[Read]:
@@ -85,6 +85,12 @@ def test_a_seed_gives_another_order_and_the_same_one_again() -> None:
         assert first != other, name
 
 
+def shuffled(shards: int) -> list[int]:
+    (order,) = shard_orders(shards, buffer=100, seed=7)
+    found: list[int] = order.tolist()
+    return found
+
+
 def test_few_shards_are_shuffled_as_a_whole() -> None:
     """WebDataset's buffer emits nothing before all are in: then draws and swaps."""
     rng, held, expected = random.Random(7), list(range(32)), []
@@ -93,7 +99,7 @@ def test_few_shards_are_shuffled_as_a_whole() -> None:
         expected.append(held[k])
         held[k] = held[-1]
         held.pop()
-    assert buffer_shuffle(list(range(32)), 7) == expected
-    many = buffer_shuffle(list(range(1_000)), 7)
+    assert shuffled(32) == expected
+    many = shuffled(1_000)
     assert sorted(many) == list(range(1_000))
     assert max(many[:10]) < 150  # from the first full buffer
