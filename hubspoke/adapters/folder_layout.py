@@ -8,14 +8,14 @@ import os
 import stat
 from dataclasses import dataclass
 
+from hubspoke.core import names
 from hubspoke.core.ids import ObjectName, Version
-from hubspoke.core.names import bucket_fault, key_fault
+from hubspoke.core.names import bucket_fault
 from hubspoke.errors import InvalidKey, NoSuchBucket
 
 # The store's own folder inside the root: the same file system, so that a rename completes a PUT.
 # No bucket can have this name (it begins with a dot); as a key's first segment it is refused.
 OWN_FOLDER = b".hubspoke"
-_SEGMENT_BYTES_MAX = 255  # NAME_MAX of Linux file systems
 _PATH_BYTES_MAX = 4095  # PATH_MAX less the final NUL
 
 
@@ -69,19 +69,12 @@ class FolderLayout:
 
 
 def path_fault(key: str, *, own_folder_reserved: bool) -> str | None:
-    """Why a key cannot be a path under exactly its name, or None."""
-    if fault := key_fault(key):
+    """Why a key cannot be a path under exactly its name in a folder store, or None."""
+    if fault := names.path_fault(key):
         return fault
-    segments = key.removesuffix("/").split("/")
-    if own_folder_reserved and segments[0].encode() == OWN_FOLDER:
-        return f"{segments[0]!r} is this store's own folder"
-    for segment in segments:
-        if not segment:
-            return "an empty path segment ('/' at the start, or '//')"
-        if segment in (".", ".."):
-            return f"a path segment is {segment!r}"
-        if len(segment.encode()) > _SEGMENT_BYTES_MAX:
-            return f"a path segment has more than {_SEGMENT_BYTES_MAX} bytes"
+    first = key.split("/", 1)[0]
+    if own_folder_reserved and first.encode() == OWN_FOLDER:
+        return f"{first!r} is this store's own folder"
     return None
 
 

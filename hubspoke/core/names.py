@@ -1,14 +1,17 @@
-"""Which bucket names and keys are legal, apart from what a store can hold.
+"""Which bucket names and keys are legal, and which keys are paths.
 
-Decides by the text alone. It never changes a name: a name is exact bytes or it is refused.
+Decides by the text alone. It never changes a name: a name is exact bytes or it is refused. A
+legal key that is no path is listed and read over S3, and cannot be shown on a mount.
 """
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from hubspoke.core.ids import KEY_BYTES_MAX
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]\Z", re.ASCII)
+SEGMENT_BYTES_MAX = 255  # NAME_MAX of Linux file systems
 _IPV4 = re.compile(r"\d{1,3}(\.\d{1,3}){3}\Z", re.ASCII)
 
 
@@ -45,6 +48,57 @@ def key_fault(key: str) -> str | None:
     if size > KEY_BYTES_MAX:
         return f"it has {size} bytes, at most {KEY_BYTES_MAX} are allowed"
     return None
+
+
+def path_fault(key: str) -> str | None:
+    """Why `key` cannot be a path under exactly its name, or None if it can.
+
+    A "/" at the end is allowed: a directory marker's path is its directory's.
+    """
+    if fault := key_fault(key):
+        return fault
+    for segment in key.removesuffix("/").split("/"):
+        if not segment:
+            return "an empty path segment ('/' at the start, or '//')"
+        if segment in (".", ".."):
+            return f"a path segment is {segment!r}"
+        if len(segment.encode()) > SEGMENT_BYTES_MAX:
+            return f"a path segment has more than {SEGMENT_BYTES_MAX} bytes"
+    return None
+
+
+def mount_fault(key: str, size: int) -> str | None:
+    """Why an object of `size` bytes cannot be shown on a mount, judged alone, or None.
+
+    An object beside a folder of its name is not told by this: see `hidden_on_mount`.
+    """
+    if fault := path_fault(key):
+        return fault
+    if key.endswith("/") and size > 0:
+        return f"it ends in '/', as a directory does, and has {size} bytes"
+    return None
+
+
+def hidden_on_mount(objects: Iterable[tuple[str, int]]) -> Iterator[tuple[str, str]]:
+    """(key, why) of each object that a mount cannot show; the order is not that of the keys.
+
+    objects: (key, size in bytes) of one bucket, by key in ascending order.
+    An object `a` beside one or more `a/...` is hidden by the folder `a`: of the two names the
+    folder's leads to more objects. Keys that are no paths make no folders.
+    Memory: one entry for each key that is the beginning of the present one.
+    """
+    beginnings: list[str] = []  # each the beginning of the next; not yet known to be hidden
+    for key, size in objects:
+        if fault := mount_fault(key, size):
+            yield key, fault
+            continue
+        # Between "a" and "a/b" come only keys that begin with "a", as "a!" and "a-b" do.
+        while beginnings and not key.startswith(beginnings[-1]):
+            beginnings.pop()
+        while beginnings and key.startswith(beginnings[-1] + "/"):
+            yield beginnings.pop(), "a folder has its name"
+        if not key.endswith("/"):
+            beginnings.append(key)
 
 
 @dataclass(slots=True)
