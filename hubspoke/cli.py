@@ -16,6 +16,7 @@ from hubspoke.cli_parts import SPOKE_ADMIN, Json
 from hubspoke.cli_parts import fail as _fail
 from hubspoke.cli_parts import option as _option
 from hubspoke.cli_parts import print_json as _print_json
+from hubspoke.doctor_cli import doctor
 from hubspoke.errors import ConfigError, FolderInUse, HubSpokeError
 from hubspoke.model_cli import model
 from hubspoke.simulate_cli import simulate
@@ -32,6 +33,7 @@ app = typer.Typer(
 app.add_typer(trace, name="trace")
 app.add_typer(model, name="model")
 app.command()(simulate)
+app.command()(doctor)
 
 WATCH_S = 1.0
 

@@ -128,8 +128,7 @@ def load(kind: type[C], flags: Mapping[str, Any], environ: Mapping[str, str] = o
     Raises ConfigError: one line that names the source of the wrong value, the value and what
     would be right.
     """
-    names = [name for name in kind.model_fields]
-    variable = {name: f"HUBSPOKE_{kind.process.upper()}_{name.upper()}" for name in names}
+    variable = _variables(kind)
     origins: dict[str, str] = {}
     chosen: dict[str, Any] = {}
     for name, value, origin in _given(kind, flags, environ, variable):
@@ -148,6 +147,24 @@ def load(kind: type[C], flags: Mapping[str, Any], environ: Mapping[str, str] = o
             f"s3://{config.store.bucket} is served as bucket {config.store.bucket}"
         )
     return config
+
+
+def given(
+    kind: type[_Config], flags: Mapping[str, Any], environ: Mapping[str, str] = os.environ
+) -> dict[str, Any]:
+    """Only the settings of `kind` that are given somewhere, by field name, each by itself.
+
+    Raises ConfigError as `load`, but not for what is missing or does not go together.
+    """
+    return {
+        name: _check_alone(kind, name, value, origin)
+        for name, value, origin in _given(kind, flags, environ, _variables(kind))
+    }
+
+
+def _variables(kind: type[_Config]) -> dict[str, str]:
+    """The environment's name of each setting."""
+    return {name: f"HUBSPOKE_{kind.process.upper()}_{name.upper()}" for name in kind.model_fields}
 
 
 def _given(
@@ -176,14 +193,16 @@ def _given(
             yield name, value, _flag(name)
 
 
-def _check_alone(kind: type[_Config], name: str, value: Any, origin: str) -> None:
+def _check_alone(kind: type[_Config], name: str, value: Any, origin: str) -> Any:
+    """The value, parsed."""
     field = kind.model_fields[name]
     for validator in field.metadata:
         if isinstance(validator, BeforeValidator):
             try:
-                validator.func(value)  # type: ignore[call-arg]  # ours take the value alone
+                value = validator.func(value)  # type: ignore[call-arg]  # ours take it alone
             except ValueError as e:
                 raise ConfigError(f"{origin}: {_shown(value)}: expected {field.description}") from e
+    return value
 
 
 def _flag(name: str) -> str:

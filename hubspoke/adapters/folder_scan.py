@@ -25,10 +25,8 @@ _FRESH_NS = 20_000_000  # as folder_reads: versions of this age wait for the clo
 
 
 def _skip(skipped: Skipped, reason: str, path: bytes) -> None:
-    skipped.counts[reason] = skipped.counts.get(reason, 0) + 1
-    examples = skipped.examples.setdefault(reason, [])
-    if len(examples) < _EXAMPLES_MAX:
-        examples.append(os.fsdecode(path).encode(errors="backslashreplace").decode())
+    shown = os.fsdecode(path).encode(errors="backslashreplace").decode()
+    skipped.add(reason, shown, _EXAMPLES_MAX)
 
 
 def bucket_names(layout: FolderLayout, skipped: Skipped | None = None) -> list[str]:

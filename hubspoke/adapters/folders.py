@@ -45,9 +45,8 @@ class FolderLock:
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as e:
-            holder = os.pread(self._fd, 32, 0).decode("ascii", "replace").strip()
+            who = _holder(self._fd)
             os.close(self._fd)
-            who = f"process {holder}" if holder.isdigit() else "another process"
             raise FolderInUse(f"{flag}: {str(folder)!r}: in use by {who}") from e
         with suppress(OSError):  # a full disk: the lock holds, and only the name is missing
             os.ftruncate(self._fd, 0)
@@ -56,6 +55,31 @@ class FolderLock:
     def release(self) -> None:
         """Let another process have the folder."""
         os.close(self._fd)
+
+
+def holder(folder: Path) -> str | None:
+    """Who holds the folder now, None if nobody does or it cannot be told.
+
+    Asks by a shared lock for a moment; a process that starts in that moment is refused.
+    """
+    try:
+        fd = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _holder(fd)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    return None
+
+
+def _holder(fd: int) -> str:
+    text = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
+    return f"process {text}" if text.isdigit() else "another process"
 
 
 class FolderLocks:

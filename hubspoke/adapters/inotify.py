@@ -65,14 +65,30 @@ class Event(NamedTuple):
 
 def local_fault(path: bytes) -> str | None:
     """Why a change of a file at `path` may not be told by this kernel, or None. Raises OSError."""
-    buffer = ctypes.create_string_buffer(_STATFS_BYTES)
-    if _libc().statfs(path, buffer) != 0:
-        raise _error()
-    kind = int.from_bytes(buffer.raw[: ctypes.sizeof(ctypes.c_long)], sys.byteorder) & 0xFFFFFFFF
+    kind = _magic(path)
     if kind in LOCAL:
         return None
     name = _NETWORK.get(kind, "of a kind not known to tell them")
     return f"file system {name} (0x{kind:x}): changes made elsewhere are not told"
+
+
+def file_system(path: bytes) -> tuple[str, str]:
+    """(kind, name) of the file system at `path`: local, memory, overlay, network or unknown, and
+    such as "ext4". Raises OSError."""
+    magic = _magic(path)
+    name = LOCAL.get(magic)
+    if name is None:
+        network = _NETWORK.get(magic)
+        return ("unknown", f"file system 0x{magic:x}") if network is None else ("network", network)
+    kinds = {"tmpfs": "memory", "ramfs": "memory", "overlayfs": "overlay"}
+    return kinds.get(name, "local"), name
+
+
+def _magic(path: bytes) -> int:
+    buffer = ctypes.create_string_buffer(_STATFS_BYTES)
+    if _libc().statfs(path, buffer) != 0:
+        raise _error()
+    return int.from_bytes(buffer.raw[: ctypes.sizeof(ctypes.c_long)], sys.byteorder) & 0xFFFFFFFF
 
 
 class Inotify:

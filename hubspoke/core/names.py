@@ -75,7 +75,7 @@ def mount_fault(key: str, size: int) -> str | None:
     if fault := path_fault(key):
         return fault
     if key.endswith("/") and size > 0:
-        return f"it ends in '/', as a directory does, and has {size} bytes"
+        return "it ends in '/', as a directory does, and is not empty"
     return None
 
 
@@ -107,3 +107,10 @@ class Skipped:
 
     counts: dict[str, int] = field(default_factory=dict)
     examples: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, reason: str, name: str, examples_max: int) -> None:
+        """Count one, and keep it as an example if there are fewer than `examples_max`."""
+        self.counts[reason] = self.counts.get(reason, 0) + 1
+        examples = self.examples.setdefault(reason, [])
+        if len(examples) < examples_max:
+            examples.append(name)

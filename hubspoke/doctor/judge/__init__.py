@@ -1,0 +1,1 @@
+"""Facts in, findings out: no file, socket, clock or process (checked in CI)."""
