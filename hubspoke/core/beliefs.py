@@ -15,7 +15,7 @@ from hubspoke.core.ids import PAGE_BYTES
 from hubspoke.core.page_codes import IS_NOT_LOCAL
 from hubspoke.core.prediction import Prediction
 from hubspoke.core.scoring import Scored, Scoring
-from hubspoke.core.streams import Pattern, Stream, share_down
+from hubspoke.core.streams import Pattern, Stream
 
 
 def streams(prediction: Prediction, most: int) -> list[dict[str, Any]]:
@@ -81,7 +81,7 @@ def _why(s: Stream) -> str:
             behind = s.coverage(s.start, s.recent_lo) if s.recent_lo > s.start else 1.0
             return f"{behind:.0%} of what lies behind the front was read{follows}"
         case Pattern.BACKWARD:
-            return f"{share_down(s.recent):.0%} of the last steps go down"
+            return f"{s.recent.share_down:.0%} of the last steps go down"
         case Pattern.STRIDED:
             steady = [c for c in s.clients.values() if c.confirmed >= 2 and c.jump]
             if not steady:

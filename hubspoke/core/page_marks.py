@@ -38,19 +38,29 @@ class PageMarks:
 
     def mark(self, first: int, last: int) -> None:
         """The pages [first, last) were read."""
-        ring, top = self._ring, self.top
+        ring, n = self._ring, len(self._ring)
+        top = self.top
         if last > top:
-            # What comes into the ring anew must be cleared of the marks of what falls out.
             self.top = last
-            for a, b in self._slices(max(top, last - len(ring)), last):
-                ring[a:b] = bytes(b - a)
-        floor = self.top - len(ring)
-        if last - first == 1:
-            if first >= floor:
-                ring[first % len(ring)] = 1
+            if first > top:
+                # What comes into the ring anew must be cleared of the marks of what falls out.
+                for a, b in self._slices(top, first):
+                    ring[a:b] = bytes(b - a)
+            floor = last - n
+        else:
+            floor = top - n
+        if first < floor:
+            first = floor
+        if first >= last:
             return
-        for a, b in self._slices(max(first, floor), last):
+        a, b = first % n, last % n
+        if last - first == 1:
+            ring[a] = 1
+        elif a < b:
             ring[a:b] = b"\1" * (b - a)
+        else:
+            ring[a:] = b"\1" * (n - a)
+            ring[:b] = b"\1" * b
 
     def grow(self) -> None:
         """Know twice as many pages from now on."""
@@ -89,9 +99,15 @@ class PageMarks:
 
     def all(self, first: int, last: int) -> bool:
         """Whether all of the pages are known to have been read."""
-        if first < self.floor or last > self.top:
+        ring, n, top = self._ring, len(self._ring), self.top
+        if last > top or first < top - n or first < self._lost:
             return False
-        return all(self._ring.find(0, a, b) < 0 for a, b in self._slices(first, last))
+        if first >= last:
+            return True
+        a, b = first % n, (last - 1) % n + 1
+        if a < b:
+            return ring.find(0, a, b) < 0
+        return ring.find(0, a) < 0 and ring.find(0, 0, b) < 0
 
     def first_unread(self, first: int) -> int:
         """The first page from `first` on that nobody has read, at most `top`."""

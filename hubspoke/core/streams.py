@@ -14,15 +14,14 @@ inside the last RECENT accesses. Which stream an access belongs to is `stream_ta
 import enum
 import math
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from hubspoke.core.cache import CachedObject
 from hubspoke.core.ids import PAGE_BYTES, ReadState
 from hubspoke.core.page_marks import PageMarks
+from hubspoke.core.recent import Recent
 
-RECENT = 64
 # Between two reads of one front, at most a part of the object: workers that each read their own
 # eighth of it are eight fronts.
 SLACK_BYTES_MAX = 4 << 20
@@ -152,7 +151,7 @@ class Stream:
     born: int = 0  # reads of the object before the first of this stream
     slack: int = SLACK_BYTES_MAX
     pattern: Pattern = Pattern.UNKNOWN
-    recent: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=RECENT))
+    recent: Recent = field(default_factory=Recent)
     clients: dict[str, Cursor] = field(default_factory=dict)
     accesses: int = 0
     bytes_read: int = 0
@@ -184,7 +183,7 @@ class Stream:
     @property
     def density(self) -> float:
         """Share of the front that its accesses cover; above 1 where they overlap."""
-        return sum(b - a for a, b in self.recent) / max(1, self.spread)
+        return self.recent.bytes / max(1, self.hi - self.recent_lo)
 
     @property
     def surprise(self) -> float:
@@ -192,7 +191,7 @@ class Stream:
         one client's reads each of which goes on where the one before has ended."""
         n = len(self.recent)
         others = max(0, self.home.reads - self.born - self.accesses)
-        span = max(max(b for _, b in self.recent) - self.recent_lo, PAGE_BYTES)
+        span = max(self.recent.highest - self.recent_lo, PAGE_BYTES)
         together = surprise(n, span, n + others * n // self.accesses, self.obj.size)
         length = max(self.read_bytes, 1)
         in_a_row = self.run_bytes / length - (self.start > 0)
@@ -201,7 +200,7 @@ class Stream:
     @property
     def read_bytes(self) -> int:
         """Mean length of the last reads."""
-        return sum(b - a for a, b in self.recent) // max(1, len(self.recent))
+        return self.recent.bytes // max(1, len(self.recent))
 
     def distance(self, offset: int, end: int) -> int | None:
         """Bytes between the front and a read, 0 inside of it; None: too many to belong to it."""
@@ -232,11 +231,9 @@ class Stream:
         self.last_at = at
         self.last_read = self.home.reads
         self.rate.add(length, at)
-        recent = self.recent
-        leaves = recent[0][0] if len(recent) == RECENT else -1
-        recent.append((offset, end))
+        leaves = self.recent.add(offset, end)
         if leaves == self.recent_lo:
-            self.recent_lo = min(recent)[0]
+            self.recent_lo = self.recent.lowest
         elif offset < self.recent_lo:
             self.recent_lo = offset
         if end > self.hi:
@@ -272,7 +269,7 @@ class Stream:
 
     def retreat(self) -> None:
         """The front moves down: it begins at the last reads and not at the highest ever."""
-        self.hi = max(end for _, end in self.recent)
+        self.hi = self.recent.highest
         self.marks.lower(-(-self.hi // PAGE_BYTES))
 
     def coverage(self, start: int, end: int) -> float:
@@ -306,22 +303,3 @@ class Stream:
             "prefetched_to": min(self.planned, self.obj.size),
             "objects_followed": self.chained,
         }
-
-
-def share_down(recent: Sequence[tuple[int, int]]) -> float:
-    """Share of the steps from one read to the next that go down."""
-    last, down = -1, 0
-    for start, _ in recent:
-        down += start < last
-        last = start
-    return down / max(1, len(recent) - 1)
-
-
-def descends(recent: Sequence[tuple[int, int]]) -> bool:
-    """Whether reads go down: each after the other, or most of many. Of a window read in random
-    order 24 reads have 16 of 23 steps down once in a thousand times."""
-    n = len(recent)
-    if n < 5:
-        return False
-    down = share_down(recent)
-    return down == 1.0 or (n >= 24 and down >= 0.7)

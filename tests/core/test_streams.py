@@ -1,6 +1,7 @@
 """Which reads belong together, and what is believed about them."""
 
 import random
+from itertools import pairwise
 
 from hubspoke.core.cache import CachedObject
 from hubspoke.core.eviction.data_set import DataSet
@@ -8,15 +9,14 @@ from hubspoke.core.generators import sequential
 from hubspoke.core.generators.candidates import Ahead, DepthConfig
 from hubspoke.core.ids import ObjectName, ReadState, Version
 from hubspoke.core.pages import PageMap
+from hubspoke.core.recent import RECENT, Recent
 from hubspoke.core.stream_table import STREAMS_MAX, STREAMS_PER_OBJECT_MAX, StreamTable
 from hubspoke.core.streams import (
     CLIENTS_PER_STREAM_MAX,
-    RECENT,
     Access,
     Cursor,
     Pattern,
     Stream,
-    descends,
     surprise,
 )
 
@@ -243,9 +243,33 @@ def test_closeness_is_judged_against_chance() -> None:
     assert surprise(20, MIB, 40, 1 << 30) > 50
 
 
+def recent(reads: list[tuple[int, int]]) -> Recent:
+    found = Recent()
+    for read in reads:
+        found.add(*read)
+    return found
+
+
 def test_reads_that_go_down_are_told_from_shuffled_ones() -> None:
     down = [(i * 10, i * 10 + 10) for i in range(30, 0, -1)]
-    assert descends(down) and descends(down[:5]) and not descends(down[:4])
-    assert not descends(down[::-1])
+    assert recent(down).descends and recent(down[:5]).descends and not recent(down[:4]).descends
+    assert not recent(down[::-1]).descends
     rng = random.Random(6)
-    assert not any(descends(rng.sample(down, 24)) for _ in range(200))
+    assert not any(recent(rng.sample(down, 24)).descends for _ in range(200))
+
+
+def test_the_sums_of_recent_reads_are_those_of_the_last_ones() -> None:
+    rng = random.Random(7)
+    reads: list[tuple[int, int]] = []
+    found = Recent()
+    for _ in range(3 * RECENT):
+        start, length = rng.randrange(20), rng.randrange(1, 9)
+        leaves = found.add(start, start + length)
+        assert leaves == (reads[-RECENT][0] if len(reads) >= RECENT else -1)
+        reads.append((start, start + length))
+        last = reads[-RECENT:]
+        steps = [b[0] < a[0] for a, b in pairwise(last)]
+        assert found.bytes == sum(b - a for a, b in last)
+        assert found.share_down == sum(steps) / max(1, len(steps))
+        assert found.lowest == min(a for a, _ in last)
+        assert found.highest == max(b for _, b in last)

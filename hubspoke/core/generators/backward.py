@@ -11,19 +11,18 @@ from hubspoke.core.generators.sequential import (
     surprise_min,
 )
 from hubspoke.core.ids import BLOCK_BYTES
-from hubspoke.core.streams import Pattern, Stream, descends
+from hubspoke.core.streams import Pattern, Stream
 
 
 def judge(s: Stream, ahead: Ahead) -> bool:
     """Whether the stream is read downwards; sets its pattern, and its front then ends at its last
     reads."""
     known = s.pattern is Pattern.BACKWARD
-    if not descends(s.recent):
+    recent = s.recent
+    if not recent.descends:
         goes_down = False
     else:
-        high = max(end for _, end in s.recent)
-        read = sum(b - a for a, b in s.recent)
-        dense = read >= YOUNG_DENSITY_MIN * (high - s.recent_lo)
+        dense = recent.bytes >= YOUNG_DENSITY_MIN * (recent.highest - s.recent_lo)
         goes_down = dense and (known or s.surprise >= surprise_min(s, ahead))
     if goes_down:
         if not known:

@@ -14,7 +14,8 @@ import math
 
 from hubspoke.core.generators.candidates import Ahead, Candidate, DepthConfig
 from hubspoke.core.ids import PAGE_BYTES
-from hubspoke.core.streams import RECENT, Pattern, Stream, share_down
+from hubspoke.core.recent import RECENT
+from hubspoke.core.streams import Pattern, Stream
 
 PAST_BYTES_MIN = 512 << 10  # as much past is evidence; less is too young to show holes
 COVERAGE_MIN = 0.9
@@ -76,7 +77,7 @@ def _young(s: Stream, ahead: Ahead) -> bool:
     narrow = unlikely >= SURPRISE_NARROW and s.spread <= NARROW_BYTES_MAX
     close = narrow or s.density >= YOUNG_DENSITY_MIN
     if close and unlikely >= (2 * least if s.accesses >= SURE_ACCESSES else 3 * least):
-        if share_down(s.recent) < UP_MIN:
+        if s.recent.share_down < UP_MIN:
             s.pattern = Pattern.SEQUENTIAL
     elif s.accesses >= (RECENT if close else DECIDED_ACCESSES) and (not close or unlikely < least):
         s.pattern = Pattern.RANDOM
