@@ -130,6 +130,7 @@ def _job(j: Job, s: ItemSet) -> dict[str, Any]:
             "length": len(f.order.items),
             "window": f.order.window,
             "next_epoch_known": f.following() is not None,
+            "next_epoch_guesses": len(f.guesses()),
         },
     }
 

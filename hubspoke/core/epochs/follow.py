@@ -35,6 +35,7 @@ class Follower:
         self.front = 0
         self._judged = self._misfits = 0
         self._next: Follower | None = None
+        self._guessed: dict[KnownOrder, Follower] = {}
 
     def moved(self, items: Numbers, read: npt.NDArray[np.bool_]) -> bool:
         """Items were read, and `read` says so. Returns whether the order still fits."""
@@ -75,6 +76,15 @@ class Follower:
                 self._next = Follower(order, self.n)
         return self._next
 
-    def next_epoch(self) -> "Follower | None":
-        """The present epoch is over."""
-        return self.following()
+    @property
+    def head(self) -> int:
+        """So many places are read by the workers' first batches."""
+        return 2 * self.order.window + JUDGED
+
+    def guesses(self) -> "list[Follower]":
+        """Of orders that the next epoch may have, as long as its own is not known."""
+        if self.following() is not None:
+            return []
+        found = self.order.guesses()
+        self._guessed = {o: self._guessed.get(o) or Follower(o, self.n) for o in found}
+        return list(self._guessed.values())

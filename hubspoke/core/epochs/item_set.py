@@ -146,7 +146,8 @@ class ItemSet:
                 found += known_order.candidates(job, self.items, numbers, times, self._known)
                 self._come(numbers)
         reading = any(now - j.last_at < j.patience_s for j in self.shelf.counted)
-        if not self.shelf.exact and self._surveyed and reading:
+        deciding = any(j.guessing for j in self.shelf.counted)  # what comes first is here already
+        if not self.shelf.exact and self._surveyed and reading and not deciding:
             found += self._fill(want, queued)
         return found
 

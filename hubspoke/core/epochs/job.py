@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hubspoke.core.epochs.follow import Follower
+from hubspoke.core.epochs.guesses import READS_MAX, Guesses
 from hubspoke.core.epochs.known import KnownOrder
 
 EVIDENCE_MIN = 3.0
@@ -48,6 +49,7 @@ class Job:
         self.last_at = float("-inf")
         self._pause_s = 0.0  # the longest of late
         self.follower: Follower | None = None
+        self.guesses: Guesses | None = None  # what this epoch's order may be
         self.lost: str | None = None  # the family of an order that turned out to be another's
         self._recent: deque[tuple[int, int, bool]] = deque(maxlen=LATELY)
         self._counted_at = float("-inf")
@@ -62,6 +64,11 @@ class Job:
     def known(self) -> KnownOrder | None:
         """The order that is followed."""
         return None if self.follower is None else self.follower.order
+
+    @property
+    def guessing(self) -> bool:
+        """Whether the next reads decide between orders that are at hand."""
+        return self.guesses is not None
 
     @property
     def evidence(self) -> float:
@@ -96,9 +103,23 @@ class Job:
         self.last_at = now
         self._rated(len(items), now)
         began = self._mark(items, clients)
-        if self.follower is not None and not self.follower.moved(items, self.read):
+        if self.guesses is not None:
+            self._decide(self.guesses)
+        elif self.follower is not None and not self.follower.moved(items, self.read):
             self.lose()
         return began
+
+    def _decide(self, guesses: Guesses) -> None:
+        reads = np.array(self.order[:READS_MAX], np.int32)
+        found = guesses.decide(reads, self.n)
+        if found is not None:
+            self._follow(found)
+        elif not guesses.followers:
+            self.guesses = None
+
+    def _follow(self, follower: Follower) -> None:
+        self.follower, self.guesses = follower, None
+        follower.moved(np.array(self.order, np.int32), self.read)
 
     @property
     def patience_s(self) -> float:
@@ -198,8 +219,11 @@ class Job:
         self.repeats = 0
         self.conflicts = []
         self._recent.clear()
+        self.guesses = None
         if self.follower is not None:
-            self.follower = self.follower.next_epoch()
+            before, self.follower = self.follower, self.follower.following()
+            guesses = before.guesses()
+            self.guesses = Guesses(guesses) if guesses else None
 
     def leave(self, items: npt.NDArray[np.intp]) -> None:
         """Another job read these; what repeated them, too, is told apart by the caller."""
@@ -222,5 +246,4 @@ class Job:
 
     def adopt(self, order: KnownOrder) -> None:
         """This is what the job reads in the present epoch."""
-        self.follower = Follower(order, self.n)
-        self.follower.moved(np.array(self.order, np.int32), self.read)
+        self._follow(Follower(order, self.n))

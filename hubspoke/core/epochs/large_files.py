@@ -24,6 +24,7 @@ from hubspoke.core.page_codes import IS_COMING, PAGES_PER_BLOCK
 
 SLACK_SHARE = 1 / 64  # of the cache, kept free of what is brought for later
 NAMES_PER_CALL = 64
+HEADED_MAX = 64
 NOW = -1.0  # before all places
 
 Numbers = npt.NDArray[np.int32]
@@ -43,7 +44,7 @@ class LargeFiles:
         self._victims: Iterator[tuple[float, ItemPages]] = iter(())
         self._next: tuple[float, ItemPages] | None = None
         self._progress = 0
-        self._headed: dict[Job, tuple[Follower, int, int, int]] = {}  # when heads were proposed
+        self._headed: dict[Follower, tuple[int, int, int]] = {}  # when heads were proposed
         self._follower: Follower | None = None
         self._filled = (0, 0)  # place in the order, offset
         self._spare = 0  # bytes of what was read in this epoch
@@ -51,7 +52,7 @@ class LargeFiles:
     def follow(self, jobs: Sequence[Job], reading: Mapping[int, int], data_set: DataSet) -> bool:
         """What is read now. Returns whether all of the jobs' orders are known."""
         self._jobs, self._reading = jobs, reading
-        known = bool(jobs) and all(j.follower is not None for j in jobs)
+        known = bool(jobs) and all(j.follower is not None or j.guessing for j in jobs)
         if known and self._data_set is not data_set:
             self._cache.by_items(data_set, self)
             for number in range(self.items.objects):
@@ -89,7 +90,7 @@ class LargeFiles:
 
     def _refresh(self) -> None:
         """After an opening."""
-        seen = [(j.follower, j.follower.front if j.follower else 0) for j in self._jobs]
+        seen = [(j.follower, j.follower.front if j.follower else j.count) for j in self._jobs]
         if seen == self._seen:
             return
         self._seen, self._due = seen, self._dues()
@@ -103,8 +104,7 @@ class LargeFiles:
     @property
     def _later(self) -> float:
         """What is read in another epoch is due from then on."""
-        left = [len(j.follower.order.items) - j.follower.front for j in self._jobs if j.follower]
-        return min(left, default=0) - 0.5
+        return min((_left(j) for j in self._jobs), default=0) - 0.5
 
     def _take(self, least: float) -> ItemPages | None:
         if self._next is None:
@@ -134,11 +134,12 @@ class LargeFiles:
         n = self.items.count
         due = np.full(n, np.inf)
         for job in self._jobs:
-            f = job.follower
+            f, left = job.follower, _left(job)
             if f is None:
+                # It is one of a few orders: what is unread is read in this epoch.
+                due = np.minimum(due, np.where(job.read, left + n, left / 2))
                 continue
             place = f.place
-            left = len(f.order.items) - f.front
             following = f.following()
             later = left + (np.full(n, n) if following is None else following.place)
             coming = ~job.read & (place >= f.base) & (place != NOWHERE)
@@ -176,21 +177,25 @@ class LargeFiles:
                 found += self._heads(job, job.follower, head)
                 if hungry and len(self._jobs) == 1:
                     found += self._whole(job, job.follower, want)
+            elif job.guesses is not None:
+                for guess in job.guesses.followers:
+                    found += self._heads(job, guess, head)
         return found
 
     def _heads(self, job: Job, f: Follower, head: int) -> list[Candidate]:
         """Of as many files as are being read now: all of them may end at once."""
-        state = f, f.base, f.front, head
-        if self._headed.get(job) == state:
+        state = f.base, f.front, head
+        if self._headed.get(f) == state:
             return []
-        self._headed = {j: self._headed[j] for j in self._jobs if j in self._headed}
-        self._headed[job] = state
+        if len(self._headed) > HEADED_MAX:
+            self._headed.clear()
+        self._headed[f] = state
         most = max(1, len(self._reading))
         coming = f.order.items[f.base : f.front + f.order.window + most]
         coming = coming[~job.read[coming]][:most]
         following = f.following()
-        if len(coming) < most and following is not None:
-            coming = np.concatenate((coming, following.order.items[: most - len(coming)]))
+        later = f.guesses() if following is None else [following]
+        coming = np.concatenate((coming, *(g.order.items[: most - len(coming)] for g in later)))
         found = []
         for i, number in enumerate(coming.tolist()):
             found += self._candidate(number, 0, head, (i + 1) / max(job.rate, 1e-3), job)
@@ -236,6 +241,12 @@ class LargeFiles:
         return [
             Candidate("known_order", job.number, name, entry, offset, length, use_in_s, job.count)
         ]
+
+
+def _left(job: Job) -> int:
+    """How many files are opened until this epoch ends."""
+    f = job.follower
+    return job.n - job.count if f is None else len(f.order.items) - f.front
 
 
 def _stays() -> None:

@@ -159,6 +159,11 @@ class Shelf:
         following = f.following()
         if following is None:
             later_each: Times = np.full(len(items), left + job.n, np.float32)
+            # Whatever comes first of an epoch is kept for it: any set is as good as any other.
+            for guess in f.guesses():
+                at_place = guess.place[items]
+                first = (left + at_place).astype(np.float32)
+                later_each = np.where(at_place < guess.head, first, later_each)
         else:
             later_each = left + following.place[items].astype(np.float32)
         passed = read | (place < f.base) | (place == NOWHERE)

@@ -2,9 +2,9 @@
 
 Of each job the first reads of an epoch are asked about when there are 16, 32, ...; whoever
 searches answers later (`answered`). An answer is confirmed by reads that came after the question
-and becomes the job's order, with the next epoch's built beside it. The job's follower checks every
-read and drops an order that does not fit; then it is asked about anew. A job of which nothing is
-found costs a comparison of numbers for each batch of reads.
+and becomes the job's order, with what the next epoch's may be built beside it (`continuation`). The
+job's follower checks every read and drops an order that does not fit; then it is asked about anew.
+A job of which nothing is found costs a comparison of numbers for each batch of reads.
 """
 
 import math
@@ -16,8 +16,10 @@ from typing import Protocol
 import numpy as np
 
 from hubspoke.core.epochs.known import KnownOrder
+from hubspoke.core.inference.continuation import continuations
 from hubspoke.core.inference.evidence import OUTSIDE_MAX
 from hubspoke.core.inference.question import (
+    PROCESS,
     Answer,
     Build,
     Follow,
@@ -37,6 +39,7 @@ CONFIRM_READS = 64
 DISPLACED_READS = 256
 SLACK_ITEMS = 64  # how much farther than ever before a read may be displaced
 JOBS_MAX = 64
+GUESSES_ITEMS_MAX = 2**24  # of all orders that are built for one epoch: 8 bytes each
 
 
 class ReadingJob(Protocol):
@@ -52,17 +55,25 @@ class ReadingJob(Protocol):
         """The order that is followed."""
         ...
 
+    @property
+    def guessing(self) -> bool:
+        """Whether the next reads decide between orders that are at hand."""
+        ...
+
 
 Adopt = Callable[[KnownOrder, float], None]  # told what the job reads, and the time
 
 
 @dataclass(slots=True, eq=False)
 class _Computed:
-    """An order of a seed. next: the following epoch's, once it is built."""
+    """An order of a seed. after: what the epoch before turns out to be if this one is read.
+    shown: whether the next epoch's is known, or guessed; next: what of it is built."""
 
     recipe: Recipe
     known: KnownOrder
-    following: "_Computed | None" = None
+    after: Recipe | None = None
+    shown: bool = False
+    next: "list[_Computed]" = field(default_factory=list)
     asked_next: bool = False
 
 
@@ -79,7 +90,7 @@ class _Belief:
     unconfirmed: Found | None = None
     current: _Computed | None = None
     recipes: list[tuple[int, Recipe]] = field(default_factory=list)  # of which epoch
-    followers: tuple[int, ...] = ()
+    processes: tuple[int, tuple[Recipe, ...]] = (0, ())  # whose first epoch this was
     searched_at: float = -math.inf
     says: str = "too few reads"
 
@@ -88,6 +99,7 @@ class _Belief:
 class _Asked:
     belief: _Belief
     of: _Computed | None = None  # whose next order is built
+    after: Recipe | None = None
 
 
 def _displacement(found: Found, job: ReadingJob) -> int:
@@ -119,7 +131,7 @@ class Inference:
             self._begin(b)
         if job.known is not None:
             self._go_on(b, job.known)
-        elif ITEMS_MIN <= job.n <= ITEMS_MAX:
+        elif ITEMS_MIN <= job.n <= ITEMS_MAX and not job.guessing:
             self._seek(b, now)
 
     def _new(self, job: ReadingJob, adopt: Adopt) -> _Belief:
@@ -132,7 +144,7 @@ class Inference:
         b.epoch, b.asked, b.pending = b.job.epoch, 0, 0
         b.unconfirmed = None
         b.says = "too few reads"
-        if b.job.known is None:
+        if b.job.known is None and not b.job.guessing:
             b.current = None  # the last epoch's, which had no order after it
 
     # -- an order is followed -----------------------------------------------------------------
@@ -143,38 +155,35 @@ class Inference:
         if current is None:
             return
         if current.known is not known:
-            if current.following is None or current.following.known is not known:
-                b.current = None  # another source's order
-                return
-            current = b.current = current.following
-            b.recipes = [*b.recipes[-3:], (b.epoch, current.recipe)]
+            found = next((c for c in current.next if c.known is known), None)
+            b.current = found
+            if found is None:
+                return  # another source's order
+            if found.after is not None:
+                b.recipes[-1] = b.recipes[-1][0], found.after
+            current, b.recipes = found, [*b.recipes[-3:], (b.epoch, found.recipe)]
             b.says = known.why
         if not current.asked_next:
             current.asked_next = True
             self._prepare(b, current)
 
     def _prepare(self, b: _Belief, current: _Computed) -> None:
-        step = self._step(b)
-        if step is None:
+        """Have what the next epoch may be built."""
+        found = continuations(b.recipes)
+        current.shown = found.shown
+        for recipe in found.recipes[: max(1, GUESSES_ITEMS_MAX // b.job.n)]:
+            if recipe == current.recipe:
+                current.next.append(self._computed(current.known, recipe))
+            else:
+                self._build(b, current, recipe)
+        drawn = current.recipe.family == TORCH.name and current.recipe.seed >= LIKELY_SEEDS
+        if drawn and not found.shown:  # nobody's default: by a process, which will draw the next
             self._ask(b, current, lambda number: Follow(number, current.recipe.seed))
-        elif step == 0:
-            current.following = self._computed(current.known, current.recipe)
-        else:
-            self._build(b, current, current.recipe.moved(step))
 
-    def _build(self, b: _Belief, of: _Computed, recipe: Recipe) -> None:
-        self._ask(b, of, lambda number: Build(number, b.job.n, recipe, b.objects))
-
-    def _step(self, b: _Belief) -> int | None:
-        """How far a recipe moves from epoch to epoch; None: nothing says so."""
-        epoch, recipe = b.recipes[-1]
-        for before, was in reversed(b.recipes[:-1]):
-            if before < epoch and recipe.moved(was.turn - recipe.turn) == was:
-                step, left = divmod(recipe.turn - was.turn, epoch - before)
-                return step if not left and 0 <= step <= 1 else None
-        if recipe.family == TORCH.name and recipe.seed >= LIKELY_SEEDS:
-            return None  # nobody's default: the process drew it, and will draw the next
-        return 0 if recipe.family == "numpy RandomState" else 1  # seldom seeded anew
+    def _build(
+        self, b: _Belief, of: _Computed, recipe: Recipe, after: Recipe | None = None
+    ) -> None:
+        self._ask(b, of, lambda number: Build(number, b.job.n, recipe, b.objects), after)
 
     # -- no order is followed -----------------------------------------------------------------
 
@@ -205,9 +214,12 @@ class Inference:
         b.says = "all seeds are tried" if thorough else "likely seeds are tried"
 
     def _likely(self, b: _Belief) -> list[Recipe]:
-        """After the epochs before, with and without set_epoch, or from the process' stream."""
-        found = [recipe.moved(n) for _, recipe in b.recipes[-2:] for n in (1, 0, 2)]
-        return [*found, *(Recipe(TORCH.name, seed) for seed in b.followers)]
+        """After the epochs before, some of which may not have been seen, or from the process'
+        stream."""
+        found = list(continuations(b.recipes).recipes) if b.recipes else []
+        found += [recipe.moved(n) for _, recipe in b.recipes[-2:] for n in (1, 0, 2)]
+        first, processes = b.processes
+        return [*found, *(recipe.moved(b.epoch - first) for recipe in processes)]
 
     def _confirm(self, b: _Belief, found: Found, now: float) -> None:
         """Reads that came after the question must lie where the order has them next."""
@@ -234,19 +246,30 @@ class Inference:
         b.adopt(b.current.known, now)
         self._go_on(b, b.current.known)
 
-    def _computed(self, order: KnownOrder, recipe: Recipe) -> _Computed:
+    def _computed(
+        self, order: KnownOrder, recipe: Recipe, after: Recipe | None = None
+    ) -> _Computed:
         def following() -> KnownOrder | None:
-            return None if made.following is None else made.following.known
+            return made.next[0].known if made.shown and made.next else None
 
-        known = KnownOrder(order.items, order.window, order.family, order.why, following)
-        made = _Computed(recipe, known)
+        def guesses() -> tuple[KnownOrder, ...]:
+            return () if made.shown else tuple(c.known for c in made.next)
+
+        known = KnownOrder(order.items, order.window, order.family, order.why, following, guesses)
+        made = _Computed(recipe, known, after)
         return made
 
     # -- requests and answers -----------------------------------------------------------------
 
-    def _ask(self, b: _Belief, of: _Computed | None, request: Callable[[int], Request]) -> int:
+    def _ask(
+        self,
+        b: _Belief,
+        of: _Computed | None,
+        request: Callable[[int], Request],
+        after: Recipe | None = None,
+    ) -> int:
         self._number += 1
-        self._asked[self._number] = _Asked(b, of)
+        self._asked[self._number] = _Asked(b, of, after)
         self._requests.append(request(self._number))
         return self._number
 
@@ -262,7 +285,7 @@ class Inference:
             return
         b = asked.belief
         if asked.of is not None:
-            self._prepared(b, asked.of, answer)
+            self._prepared(b, asked.of, answer, asked.after)
         elif number == b.pending:
             b.pending = 0
             if isinstance(answer, Found):
@@ -273,17 +296,18 @@ class Inference:
             if b.job.known is None:
                 self._seek(b, now)
 
-    def _prepared(self, b: _Belief, of: _Computed, answer: Answer) -> None:
+    def _prepared(self, b: _Belief, of: _Computed, answer: Answer, after: Recipe | None) -> None:
         if isinstance(answer, Followers):
-            b.followers = answer.seeds
-            if len(answer.seeds) == 1:
-                self._build(b, of, Recipe(TORCH.name, answer.seeds[0]))
+            processes = tuple(Recipe(PROCESS, seed) for seed in answer.seeds)
+            b.processes = b.recipes[-1][0], processes
+            if len(processes) == 1:
+                self._build(b, of, processes[0].moved(1), processes[0])
         elif answer is not None:
             why = f"{answer.recipe}; after {of.recipe}"
             known = KnownOrder(
                 answer.items, of.known.window, answer.recipe.family, why, lambda: None
             )
-            of.following = self._computed(known, answer.recipe)
+            of.next.append(self._computed(known, answer.recipe, after))
 
     def describe(self, job: ReadingJob) -> str:
         """What is believed of a job's order and why, for /v1/streams."""

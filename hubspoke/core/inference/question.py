@@ -8,7 +8,8 @@ import numpy.typing as npt
 from hubspoke.core.orders.candidates import FAMILIES
 
 MOSAIC = "MosaicML py1e"
-ADDS = {family.name: family.adds for family in FAMILIES} | {MOSAIC: False}
+PROCESS = "torch loader of a process"  # seed: the process'; what it draws in each epoch
+ADDS = {family.name: family.adds for family in FAMILIES} | {MOSAIC: False, PROCESS: False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class Build:
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """Which seeds may a process draw next whose loader drew `seed` for its first epoch?
+    """Which processes' loaders draw `seed` for their first epoch?
 
     Answered by `Followers`. Takes as long as a thorough search.
     """
@@ -95,7 +96,7 @@ class Follow:
 
 @dataclass(frozen=True, slots=True)
 class Followers:
-    """seeds: one of them, if the process drew nothing else."""
+    """seeds: of processes; it is one of them, if nothing else was drawn there."""
 
     seeds: tuple[int, ...]
 

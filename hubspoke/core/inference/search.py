@@ -21,6 +21,7 @@ import numpy.typing as npt
 from hubspoke.core.inference.evidence import FALSE_POSITIVE_MAX, fit, log_tail, places_of
 from hubspoke.core.inference.question import (
     MOSAIC,
+    PROCESS,
     Answer,
     Build,
     Follow,
@@ -124,6 +125,8 @@ def build(recipe: Recipe, n: int, objects: int, kernel: Kernel) -> Order:
     """The items of one epoch in the order of reading. objects: see `Question`."""
     if recipe.family == TORCH.name:
         return kernel.order(n, recipe.seed)
+    if recipe.family == PROCESS:
+        return kernel.order(n, kernel.outputs(recipe.seed, 4 * recipe.epoch + 4)[-1])
     if recipe.family == MOSAIC:
         sizes = [n // objects] * objects
         found = mosaicml.shuffled_samples(
@@ -140,8 +143,7 @@ def _follow(request: Follow, kernel: Kernel) -> Iterator[Answer]:
     then the sampler's, 64 bits each, of which the low half, drawn second, matters (ORDERS, C.1)."""
     found: list[int] = []
     for first in range(0, ALL_SEEDS, SLICE_SEEDS):
-        for seed in kernel.streams(first, SLICE_SEEDS, request.seed):
-            found.append(kernel.outputs(seed, 8)[7])
+        found += kernel.streams(first, SLICE_SEEDS, request.seed)
         yield None
     yield Followers(tuple(found))
 

@@ -34,7 +34,8 @@ SHARD_BUFFER = 100  # what WebDataset takes for shardshuffle=True
 class Family:
     """Of orders by a seed. build(n, seed, epoch, world): the items of one epoch in the order of
     reading, all ranks merged. adds: the order is that of seed + epoch. worlds: in which it differs.
-    divides: n must be a multiple of the world.
+    divides: n must be a multiple of the world. first: False if another family says the
+    same of epoch 0, and is tried there.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Family:
     adds: bool
     worlds: tuple[int, ...] = (1,)
     divides: bool = False
+    first: bool = True
 
 
 def _torch(n: int, seed: int, epoch: int, world: int) -> Order:
@@ -56,6 +58,26 @@ def _numpy_legacy(n: int, seed: int, epoch: int, world: int) -> Order:
     return np.random.RandomState((seed + epoch) % 2**32).permutation(n)
 
 
+def _listed(n: int, seed: int, epoch: int, world: int) -> Order:
+    """As numpy's manual has it for parallel streams: `default_rng([seed, epoch])`."""
+    return np.random.default_rng([seed, epoch]).permutation(n)
+
+
+def _kept_generator(n: int, seed: int, epoch: int, world: int) -> Order:
+    """One generator for all epochs."""
+    rng = np.random.default_rng(seed)
+    for _ in range(epoch):
+        rng.permutation(n)
+    return rng.permutation(n)
+
+
+def _kept_legacy(n: int, seed: int, epoch: int, world: int) -> Order:
+    rng = np.random.RandomState(seed % 2**32)
+    for _ in range(epoch):
+        rng.permutation(n)
+    return rng.permutation(n)
+
+
 def _dlio(n: int, seed: int, epoch: int, world: int) -> Order:
     return torch_loader(n, ranks=world, seed=seed, epoch=epoch + 1).T.ravel()
 
@@ -68,12 +90,20 @@ def _webdataset(n: int, seed: int, epoch: int, world: int) -> Order:
 
 
 TORCH = Family("torch shuffle", _torch, adds=True)
+NUMPY = Family("numpy default_rng", _numpy_generator, adds=True)
+NUMPY_LEGACY = Family("numpy RandomState", _numpy_legacy, adds=True)
+LISTED = Family("numpy default_rng of seed and epoch", _listed, adds=False, first=False)
+KEPT_GENERATOR = Family("numpy default_rng, kept", _kept_generator, adds=False, first=False)
+KEPT_LEGACY = Family("numpy RandomState, kept", _kept_legacy, adds=False, first=False)
 FAMILIES = (
     TORCH,
-    Family("numpy default_rng", _numpy_generator, adds=True),
-    Family("numpy RandomState", _numpy_legacy, adds=True),
+    NUMPY,
+    NUMPY_LEGACY,
     Family("DLIO", _dlio, adds=False, worlds=WORLDS, divides=True),
     Family("WebDataset", _webdataset, adds=True, worlds=WORLDS),
+    LISTED,
+    KEPT_GENERATOR,
+    KEPT_LEGACY,
 )
 
 
@@ -101,7 +131,7 @@ def candidates(*, epochs: int, families: tuple[Family, ...] = FAMILIES) -> Itera
     tried: set[tuple[str, int, int, int]] = set()
     for epoch, seed, world in product(range(epochs), SEEDS, WORLDS):
         for family in families:
-            if world not in family.worlds:
+            if world not in family.worlds or not (epoch or family.first):
                 continue
             same = (seed + epoch, 0) if family.adds else (seed, epoch)
             key = (family.name, *same, world)

@@ -1,0 +1,144 @@
+"""Orders that the next epoch may have: its first reads decide, and nothing is lost until then."""
+
+import numpy as np
+import pytest
+
+from hubspoke.core.cache import Cache
+from hubspoke.core.epochs.follow import Follower
+from hubspoke.core.epochs.guesses import READS_MAX, Guesses
+from hubspoke.core.epochs.items import ListedItems
+from hubspoke.core.epochs.job import Job
+from hubspoke.core.epochs.known import KnownOrder
+from hubspoke.core.epochs.large_files import LargeFiles
+from hubspoke.core.epochs.shelf import Shelf
+from hubspoke.core.eviction.by_item import Wanted
+from hubspoke.core.generators.known_order import ahead
+from tests.core.virtual_wan import Names
+
+N = 1_000
+MIB = 1 << 20
+
+
+def order(seed: int, *guesses: KnownOrder, n: int = N, window: int = 16) -> KnownOrder:
+    items = np.random.default_rng(seed).permutation(n).astype(np.int32)
+    return KnownOrder(items, window, "planted", str(seed), lambda: None, lambda: guesses)
+
+
+def read(job: Job, items: "np.ndarray[tuple[int], np.dtype[np.int32]]", now: float = 1.0) -> None:
+    for item in items.tolist():
+        job.take(np.array([item], np.int32), [0], now)
+
+
+def at_the_end(first: KnownOrder, n: int = N) -> Job:
+    """A job that has read all of its first epoch but for one item."""
+    job = Job(1, n)
+    job.rate = 10.0
+    job.adopt(first)
+    read(job, first.items[:-1])
+    return job
+
+
+def followed(job: Job) -> str | None:
+    return None if job.known is None else job.known.why
+
+
+@pytest.mark.parametrize("n", [64, N])
+def test_first_reads_of_an_epoch_choose_among_the_guesses(n: int) -> None:
+    second, third = order(2, n=n), order(3, n=n)
+    job = at_the_end(order(1, second, third, n=n, window=4), n)
+    read(job, np.concatenate((order(1, n=n).items[-1:], third.items[:1])))
+    assert job.epoch == 1 and job.guessing and job.known is None
+    read(job, third.items[1:8])
+    assert followed(job) == "3" and not job.guessing
+    assert job.follower is not None and job.follower.front == 8
+
+
+def test_reads_that_workers_displace_choose_as_well() -> None:
+    second, third = order(2), order(3)
+    job = at_the_end(order(1, second, third))
+    firsts = np.random.default_rng(9).permutation(third.items[:40])[:12]
+    read(job, np.concatenate((order(1).items[-1:], firsts)))
+    assert followed(job) == "3"
+
+
+def test_an_epoch_of_another_order_is_followed_by_no_guess() -> None:
+    job = at_the_end(order(1, order(2), order(3)))
+    other = order(4).items
+    read(job, np.concatenate((order(1).items[-1:], other[: READS_MAX - 1])))
+    assert job.guessing
+    read(job, other[READS_MAX - 1 : READS_MAX + 1])
+    assert not job.guessing and job.known is None
+    assert job.believed, "it is read by items all the same"
+
+
+def test_orders_drawn_at_random_are_not_taken_for_a_guess() -> None:
+    for n in (64, 168, N):
+        followers = [Follower(order(seed, n=n), n) for seed in (1, 2)]
+        wrong = 0
+        for seed in range(3, 203):
+            guesses = Guesses(followers)
+            reads = order(seed, n=n).items
+            found = [guesses.decide(reads[:k], n) for k in range(1, n // 4)]
+            wrong += any(f is not None for f in found)
+        assert wrong <= 1
+
+
+class Shelves:
+    """A job on a shelf of `N` items of which a half is here: those it has read last."""
+
+    def __init__(self, first: KnownOrder) -> None:
+        names = Names({f"d/{i:04}": 4096 for i in range(N)})
+        items = ListedItems(("b", "d/"), names, record=None)
+        while not items.complete:
+            items.grow()
+        self.job = at_the_end(first)
+        self.shelf = Shelf(items, [self.job], 0.0)
+        self.shelf.look_at_jobs(1.0, began=True)
+        self.shelf.came(first.items[N // 2 :])
+
+
+def test_what_each_guess_reads_first_comes_and_has_room() -> None:
+    second, third = order(2), order(3)
+    made = Shelves(order(1, second, third))
+    numbers, times = ahead(made.job, made.shelf, 1.0)
+    wanted = set(second.items[:20].tolist()) | set(third.items[:20].tolist())
+    absent = {i for i in wanted if not made.shelf.here[i]}
+    assert absent <= set(numbers.tolist()) and (np.diff(times) >= 0).all()
+    first = int(next(i for i in third.items[:20].tolist() if not made.shelf.here[i]))
+    victim = made.shelf.victim(first, demand=False, last_resort=False)
+    assert victim is not None and victim not in wanted
+
+
+def test_nothing_of_the_epoch_goes_for_what_a_guess_reads_later() -> None:
+    second = order(2)
+    made = Shelves(order(1, second))
+    late = int(next(i for i in second.items[-100:].tolist() if not made.shelf.here[i]))
+    assert made.shelf.victim(late, demand=False, last_resort=False) is None
+
+
+def test_large_files_are_kept_while_the_first_reads_decide() -> None:
+    n, held = 64, 32
+    names = Names({f"d/{i:02}": MIB for i in range(n)})
+    cache = Cache(held * MIB)
+    objects = [cache.open(name, e)[0] for name, e in names.entries.items()]
+    items = ListedItems(("b", "d/"), names, record=None)
+    while not items.complete:
+        items.grow()
+    second, third = order(2, n=n), order(3, n=n)
+    job = at_the_end(order(1, second, third, n=n, window=4), n)
+    for number in order(1, n=n).items[:held].tolist():
+        cache.fly(objects[number], 0, len(objects[number].pages))
+        cache.arrived(objects[number], 0, len(objects[number].pages))
+    files = LargeFiles(items, cache)
+    reading = dict.fromkeys(order(1, n=n).items[-3:-1].tolist(), 0)
+    assert files.follow([job], reading, objects[0].data_set)
+    coming = [int(c.name.key[2:]) for c in files.propose(0, 4096, hungry=False)]
+    assert {int(second.items[0]), int(third.items[0])} <= set(coming)
+    read(job, np.concatenate((order(1, n=n).items[-1:], third.items[:1])))
+    assert job.guessing
+    assert files.follow([job], {int(third.items[0]): 0}, objects[0].data_set)
+    assert objects[0].data_set.items is files, "blocks do not change their policy in between"
+    later = objects[int(second.items[-1])]
+    assert cache.make_room(MIB, Wanted(later, 0, False)) == [], "all is read in this epoch"
+    found = files.propose(0, 4096, hungry=False)
+    assert {int(c.name.key[2:]) for c in found} == {int(second.items[0]), int(third.items[1])}
