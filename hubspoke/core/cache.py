@@ -187,12 +187,9 @@ class Cache:
 
     # -- filling ------------------------------------------------------------------------------
 
-    def queue(self, obj: CachedObject, first: int, last: int) -> int:
-        """Mark absent pages as wanted by a prefetch; returns how many bytes that are."""
-        n = obj.bytes_of(first, last, codes.IS_ABSENT)
-        if n:
-            obj.pages.change(first, last, codes.TO_QUEUE)
-        return n
+    def queue(self, obj: CachedObject, first: int, last: int) -> bool:
+        """Mark absent pages as wanted by a prefetch; returns whether there are any."""
+        return obj.pages.change(first, last, codes.TO_QUEUE)
 
     def unqueue(self, obj: CachedObject, first: int, last: int) -> None:
         obj.pages.change(first, last, codes.TO_UNQUEUE)

@@ -176,20 +176,33 @@ class PageMap:
         found: list[tuple[int, int]] = []
         start = end = -1  # the run that may go on
         while first < last:
-            base = first & ~255
-            if self._group(base >> 16) is None:
+            block = first >> 8
+            base = block << 8
+            group = self._others.get(block >> 8) if block >> 8 else self._first
+            if group is None:
                 stop = min(last, (first // _GROUP_PAGES + 1) * _GROUP_PAGES)
-                parts = [(first, stop)] if codes.absent else []
+                alike = codes.absent
             else:
                 stop = min(last, base + PAGES_PER_BLOCK)
-                spans = codes.runs.finditer(self._full(base >> 8), first - base, stop - base)
-                parts = [(base + m.start(), base + m.end()) for m in spans]
-            for a, b in parts:
-                if a != end:
+                at = group.index.find(block & 255)
+                held = _EMPTY if at < 0 else group.maps[at]
+                if held is not _UNIFORM[held[0] & 31]:
+                    full = held if len(held) == PAGES_PER_BLOCK else _expand(held)
+                    for m in codes.runs.finditer(full, first - base, stop - base):
+                        if base + m.start() != end:
+                            if end >= 0:
+                                found.append((start, end))
+                            start = base + m.start()
+                        end = base + m.end()
+                    first = stop
+                    continue
+                alike = held[0] in codes.members
+            if alike:
+                if first != end:
                     if end >= 0:
                         found.append((start, end))
-                    start = a
-                end = b
+                    start = first
+                end = stop
             first = stop
         if end >= 0:
             found.append((start, end))
@@ -197,27 +210,37 @@ class PageMap:
 
     # -- changing -----------------------------------------------------------------------------
 
-    def change(self, first: int, last: int, table: bytes) -> None:
-        """Give every page of the range its new code by a table of `changing`."""
+    def change(self, first: int, last: int, table: bytes) -> bool:
+        """Give every page of the range its new code by a table of `changing`; returns whether
+        that is another one for any of them."""
+        changed = False
         while first < last:
-            base = first & ~255
+            block = first >> 8
+            base = block << 8
             end = min(last, base + PAGES_PER_BLOCK)
-            old = self._full(base >> 8)
-            a, b = first - base, end - base
-            new = old[:a] + old[a:b].translate(table) + old[b:]
-            if new != old:
-                self.put(base >> 8, new)
+            group = self._others.get(block >> 8) if block >> 8 else self._first
+            at = -1 if group is None else group.index.find(block & 255)
+            held = _EMPTY if group is None or at < 0 else group.maps[at]
+            full = held if len(held) == PAGES_PER_BLOCK else _expand(held)
+            part = full[first - base : end - base]
+            new = part.translate(table)
+            if new != part:
+                changed = True
+                self._put(block, group, at, full[: first - base] + new + full[end - base :])
             first = end
+        return changed
 
     def put(self, block: int, full: bytes) -> None:
         """Give a block the codes of all its 256 pages; those beyond the object's end are 0."""
-        packed = _pack(full, min(PAGES_PER_BLOCK, self._pages - block * PAGES_PER_BLOCK))
         group = self._group(block >> 8)
+        self._put(block, group, -1 if group is None else group.index.find(block & 255), full)
+
+    def _put(self, block: int, group: _Group | None, at: int, full: bytes) -> None:
+        """group, at: where the block is, if it is anywhere."""
+        packed = _pack(full, min(PAGES_PER_BLOCK, self._pages - block * PAGES_PER_BLOCK))
         if group is None:
             self._add(block >> 8, _Group(block & 255, packed))
-            return
-        at = group.index.find(block & 255)
-        if at < 0:
+        elif at < 0:
             group.index += bytes((block & 255,))
             group.maps.append(packed)
             group.marks += _NO_MARK

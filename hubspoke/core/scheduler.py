@@ -104,15 +104,15 @@ class Scheduler:
             if not on_way:
                 del self._passing[obj.number]
 
-    def prefetch(self, obj: CachedObject, first: int, last: int, deadline: float) -> int:
-        """Queue absent pages to be there by `deadline`; returns the bytes queued."""
-        queued = self._cache.queue(obj, first, last)
-        if queued:
-            self._tie += 1
-            wanted = FetchedRange(obj, first, last)
-            heapq.heappush(self._prefetch, (deadline, self._tie, wanted))
-            self.prefetch_bytes_queued += wanted.length
-        return queued
+    def prefetch(self, obj: CachedObject, first: int, last: int, deadline: float) -> bool:
+        """Queue absent pages to be there by `deadline`; returns whether there are any."""
+        if not self._cache.queue(obj, first, last):
+            return False
+        self._tie += 1
+        wanted = FetchedRange(obj, first, last)
+        heapq.heappush(self._prefetch, (deadline, self._tie, wanted))
+        self.prefetch_bytes_queued += wanted.length
+        return True
 
     def _reserve(self, need: int, wanted: Wanted) -> list[Punch]:
         if self._cache.room >= need:

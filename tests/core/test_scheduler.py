@@ -74,7 +74,7 @@ def test_pages_in_flight_are_not_asked_for_again() -> None:
     s.demand(obj, 0, 8)
     s.dispatch(0.0)
     assert s.demand(obj, 0, 8) == []
-    assert s.prefetch(obj, 0, 8, deadline=0.0) == 0
+    assert not s.prefetch(obj, 0, 8, deadline=0.0)
     assert s.dispatch(0.0) == ([], [])
 
 
