@@ -135,6 +135,21 @@ def spoke(
         str | None,
         _option("--cache-dwpd", "NUMBER", "Drive writes per day the cache's drives stand."),
     ] = None,
+    mount: Annotated[
+        str | None, _option("--mount", "DIR", "Show the objects as files there, read-only.")
+    ] = None,
+    mount_uid: Annotated[
+        str | None, _option("--mount-uid", "NUMBER", "Whose the files are (this user's).")
+    ] = None,
+    mount_gid: Annotated[
+        str | None, _option("--mount-gid", "NUMBER", "Of which group they are (this user's).")
+    ] = None,
+    mount_umask: Annotated[
+        str | None, _option("--mount-umask", "MODE", "Who may not read them, in octal (022).")
+    ] = None,
+    allow_other: Annotated[
+        str | None, _option("--allow-other", "on|off", "Let other users into the mount (off).")
+    ] = None,
     price: Annotated[
         str | None, _option("--price", "USD[/USD]", "Per GB, hub to spoke / spoke to hub.")
     ] = None,

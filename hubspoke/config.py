@@ -41,6 +41,7 @@ def _checked(parse: Callable[[Any], Any], expected: str) -> tuple[BeforeValidato
 _HOST_PORT = _checked(values.endpoint, "HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080")
 _FOLDER = _checked(values.folder, "a folder")
 _ON_OFF = _checked(values.switch, "on or off")
+_ID = _checked(values.user_id, "a number from 0 to 4294967294, as `id` shows it")
 _REGION = _checked(values.region, "a region's name, such as us-east-2")
 _LEVEL = _checked(values.level, "debug, info, warning or error")
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -111,6 +112,13 @@ class SpokeConfig(_Config):
         float | None,
         *_checked(values.dwpd, "full drive writes per day the cache's drives stand, as 0.3"),
     ] = None
+    mount: Annotated[Path | None, *_FOLDER] = None
+    mount_uid: Annotated[int | None, *_ID] = None
+    mount_gid: Annotated[int | None, *_ID] = None
+    mount_umask: Annotated[
+        int, *_checked(values.umask, "an octal umask from 000 to 777, such as 022")
+    ] = 0o022
+    allow_other: Annotated[bool, *_ON_OFF] = False
     price: Annotated[
         PriceOverride | None,
         *_checked(

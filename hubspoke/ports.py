@@ -207,8 +207,7 @@ class IndexedObject:
 class FileSpan:
     """Bytes of an open file, lent to a door so that the kernel can send them.
 
-    Whoever holds it calls `release`, once or more; until then the bytes stay where they are.
-    """
+    Whoever holds it calls `release`, once or more; until then the bytes stay where they are."""
 
     __slots__ = ("_release", "descriptor", "length", "offset")
 
@@ -238,6 +237,7 @@ class BlockStore(Protocol):
     def read_now(self, number: int, offset: int, length: int) -> bytes | None:
         """The bytes if no disk has to be waited for, else None."""
 
+    def copy_now(self, number: int, offset: int, buffer: memoryview) -> bool: ...  # into it
     def lend_now(self, number: int, offset: int, length: int) -> FileSpan | None:
         """The same without reading them; None too if they are not in a file."""
 
@@ -326,8 +326,8 @@ class Resolved:
 class ReadResult:
     """A range of one version on its way to a reader.
 
-    body: the whole range as one buffer or span, or an iterator of both in order (its `aclose`
-    gives up the rest); who takes a span releases it. state: None at the hub, which is no cache.
+    body: one buffer or span, or an iterator of both in order (its `aclose` gives up the rest); who
+    takes a span releases it. state: None at the hub, which is no cache.
     """
 
     resolved: Resolved

@@ -56,8 +56,11 @@ from hubspoke.config import HubConfig, SpokeConfig
 from hubspoke.core.generators.candidates import DepthConfig
 from hubspoke.core.policy import PartitionPolicy
 from hubspoke.errors import ConfigError
-from hubspoke.frontends.admin import hub_admin_app, spoke_admin_app
+from hubspoke.frontends.admin import SpokeReport, hub_admin_app, spoke_admin_app
 from hubspoke.frontends.admin_views import HubFront, Phase, SpokeFront
+from hubspoke.frontends.fuse.mount import Mount, MountConfig
+from hubspoke.frontends.fuse.mounting import mount_point
+from hubspoke.frontends.fuse.own_files import documents
 from hubspoke.frontends.hub_protocol import HubProtocolApp
 from hubspoke.frontends.s3 import S3App
 from hubspoke.frontends.server import HttpServer, address, bind
@@ -111,6 +114,7 @@ class Process:
     admin_app: Any
     phase: Phase
     drain: Callable[[], None] = lambda: None  # end answers that would never end by themselves
+    mount: Mount | None = None
 
 
 def set_up_logging(level: str) -> None:
@@ -232,6 +236,8 @@ async def _live(name: str, ports: Ports, build: Callable[[], Awaitable[Process]]
         if await _unless(stop, process.service.start()):
             keep_all_that_is_there()
             await data.start()
+            if process.mount is not None:
+                await process.mount.start()
             process.phase.reason = None
             # The one line that scripts wait for.
             where = (address(ports.data), address(ports.admin), os.getpid())
@@ -240,8 +246,12 @@ async def _live(name: str, ports: Ports, build: Callable[[], Awaitable[Process]]
         log.info("%s stopping", name)
         process.phase.reason = "stopping"
         process.drain()
+        if process.mount is not None:
+            await process.mount.close()
         await data.stop()
     finally:
+        if process.mount is not None:
+            await process.mount.close()
         await process.service.close()
         await admin.stop()
     log.info("%s stopped", name)
@@ -323,6 +333,7 @@ def _store(config: HubConfig) -> ObjectStore:
 
 
 async def _spoke_process(config: SpokeConfig, state: Path, locks: FolderLocks) -> Process:
+    point = await asyncio.to_thread(_mount_point, config, state)
     size = partial(cache_size, config.cache_size)
     clock = BootClock()
     tuning = SpokeTuning(
@@ -353,9 +364,28 @@ async def _spoke_process(config: SpokeConfig, state: Path, locks: FolderLocks) -
         search=OrderSearch(),
     )
     phase = Phase()
+    report = SpokeReport(SpokeFront(service, phase), clock, config.price)
     return Process(
         service=service,
         data_app=S3App(service, None, direct=service),
-        admin_app=spoke_admin_app(SpokeFront(service, phase), clock, config.price),
+        admin_app=spoke_admin_app(report),
         phase=phase,
+        mount=None if point is None else _mount(config, point, service, report),
+    )
+
+
+def _mount_point(config: SpokeConfig, state: Path) -> Path | None:
+    """Looked at before anything is started; raises ConfigError."""
+    if config.mount is None:
+        return None
+    return mount_point(config.mount, [*((c, "--cache") for c in config.cache), (state, "--state")])
+
+
+def _mount(config: SpokeConfig, point: Path, service: SpokeService, report: SpokeReport) -> Mount:
+    settings = {name: str(value) for name, value in config if value is not None}
+    uid, gid, umask = config.mount_uid, config.mount_gid, config.mount_umask
+    return Mount(
+        MountConfig(point, uid, gid, umask, config.allow_other),
+        service,
+        documents(report, settings),
     )

@@ -122,6 +122,24 @@ def runway(value: Any) -> float:
     return seconds
 
 
+def user_id(value: Any) -> int:
+    """Of a user or a group; the highest number means "none" to the kernel."""
+    number = int(value)
+    if isinstance(value, bool | float) or not 0 <= number < 2**32 - 1:
+        raise ValueError
+    return number
+
+
+def umask(value: Any) -> int:
+    """In octal, also as a number: 22 and "022" are the same."""
+    if isinstance(value, bool | float):
+        raise ValueError
+    bits = int(str(value).removeprefix("0o"), 8)
+    if not 0 <= bits <= 0o777:
+        raise ValueError
+    return bits
+
+
 @dataclass(frozen=True, slots=True)
 class Rescan:
     """seconds None: never."""

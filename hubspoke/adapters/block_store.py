@@ -48,10 +48,8 @@ class CacheFolder:
         self.at: Callable[[str], None] = lambda point: None
 
     def load(self) -> dict[int, IndexedObject]:
-        """Open the folder; what is found is what was there before, unverified.
-
-        Raises ConfigError if the folder cannot be used.
-        """
+        """Open the folder; what is found is what was there before, unverified. Raises ConfigError
+        if the folder cannot be used."""
         try:
             self._data.mkdir(parents=True, exist_ok=True)
             objects = self._load_index()
@@ -222,24 +220,26 @@ class CacheFolder:
     def read_now(self, number: int, offset: int, length: int) -> bytes | None:
         """The bytes if the page cache has all of them; None if a disk would be waited for."""
         buffer = bytearray(length)
+        return bytes(buffer) if self.copy_now(number, offset, memoryview(buffer)) else None
+
+    def copy_now(self, number: int, offset: int, buffer: memoryview) -> bool:
+        """`read_now` into a buffer of that length."""
         fd = self._files.acquire_now(number)
         if fd is None:
-            return None
+            return False
         try:
-            n = os.preadv(fd, [buffer], offset, os.RWF_NOWAIT)
+            return os.preadv(fd, [buffer], offset, os.RWF_NOWAIT) == len(buffer)
         except OSError:  # EAGAIN: not in memory; EOPNOTSUPP: the file system cannot tell
-            return None
+            return False
         finally:
             self._files.release(number)
-        return bytes(buffer) if n == length else None
 
     def lend_now(self, number: int, offset: int, length: int) -> FileSpan | None:
         """A span if the page cache has it, as far as samples tell: a disk read of a page or two
         inside sendfile is no harm, of megabytes would stop the loop."""
-        fd = self._files.acquire_now(number)
+        fd, byte = self._files.acquire_now(number), bytearray(1)
         if fd is None:
             return None
-        byte = bytearray(1)
         try:
             for at in (*range(offset, offset + length, SAMPLE_BYTES), offset + length - 1):
                 if os.preadv(fd, [byte], at, os.RWF_NOWAIT) != 1:
@@ -349,6 +349,9 @@ class FileBlockStore:
 
     def read_now(self, number: int, offset: int, length: int) -> bytes | None:
         return self._home[number].read_now(number, offset, length)
+
+    def copy_now(self, number: int, offset: int, buffer: memoryview) -> bool:
+        return self._home[number].copy_now(number, offset, buffer)
 
     def lend_now(self, number: int, offset: int, length: int) -> FileSpan | None:
         return self._home[number].lend_now(number, offset, length)

@@ -293,6 +293,10 @@ class Disk:
         """See ports.BlockStore."""
         return self.store.read_now(number, offset, length)
 
+    def copy_now(self, number: int, offset: int, buffer: memoryview) -> bool:
+        """See ports.BlockStore."""
+        return self.store.copy_now(number, offset, buffer)
+
     def lend_now(self, number: int, offset: int, length: int) -> FileSpan | None:
         """See ports.BlockStore."""
         return self.store.lend_now(number, offset, length)

@@ -41,6 +41,10 @@ class MemoryBlockStore:
     def read_now(self, number: int, offset: int, length: int) -> bytes | None:
         return self.read(number, offset, length)
 
+    def copy_now(self, number: int, offset: int, buffer: memoryview) -> bool:
+        buffer[:] = self.read(number, offset, len(buffer))
+        return True
+
     def lend_now(self, number: int, offset: int, length: int) -> FileSpan | None:
         return None
 
@@ -116,6 +120,9 @@ class FaultyBlockStore:
 
     def read_now(self, number: int, offset: int, length: int) -> bytes | None:
         return None if self._fails("read_now") else self._inner.read_now(number, offset, length)
+
+    def copy_now(self, number: int, offset: int, buffer: memoryview) -> bool:
+        return not self._fails("copy_now") and self._inner.copy_now(number, offset, buffer)
 
     def lend_now(self, number: int, offset: int, length: int) -> FileSpan | None:
         return None if self._fails("lend_now") else self._inner.lend_now(number, offset, length)

@@ -172,6 +172,11 @@ class SpokeLease:
         # (through, required, ids under way) of replies whose sequence is not yet applied.
         self._clearing: list[tuple[int, LogSequence, frozenset[int]]] = []
         self._forgot_at = float("-inf")
+        # Somebody else answers for names for a while (a kernel that keeps what it was told): what
+        # it holds of a name has to go before the revocation may be acknowledged.
+        self.answered_elsewhere = False
+        self._fresh: list[tuple[int, ObjectName]] = []  # to be told to whoever that is
+        self._withheld: dict[int, float] = {}  # told, not gone yet: end of the leases of before
 
     def replied(
         self,
@@ -203,13 +208,29 @@ class SpokeLease:
         return new
 
     def revoke(self, revocation_id: int, name: ObjectName, *, now: float) -> bool:
-        """Returns whether it is new. One that has already ended is not taken up again."""
+        """Returns whether it is new and wants acknowledging now. One that has already ended is not
+        taken up again."""
         if revocation_id in self._revoked or revocation_id in self._ended:
             return False
         self._revoked[revocation_id] = name
         self._revoked_at[revocation_id] = now
         self._names[name] = self._names.get(name, 0) + 1
-        return True
+        if not self.answered_elsewhere:
+            return True
+        # A lease that came before the revocation did was granted before it, or its reply would
+        # have named it: the change waits for that lease, so the old state is still the only one.
+        self._withheld[revocation_id] = max((h.until for h in self._held), default=now)
+        self._fresh.append((revocation_id, name))
+        return False
+
+    def fresh(self) -> list[tuple[int, ObjectName]]:
+        """Revocations that whoever else answers is to be told of, each once."""
+        fresh, self._fresh = self._fresh, []
+        return fresh
+
+    def gone_elsewhere(self, revocation_id: int) -> bool:
+        """Nobody else answers for the name any more. Returns whether it wants acknowledging."""
+        return self._withheld.pop(revocation_id, None) is not None
 
     def ended(self, revocation_ids: Iterable[int]) -> None:
         """The changes of these revocations are applied (or were given up)."""
@@ -256,6 +277,11 @@ class SpokeLease:
                 return True
         return False
 
+    def valid_until(self, *, now: float, applied: LogSequence) -> float | None:
+        """When the last of the leases that are `valid` ends; None: there is none."""
+        ends = [h.until for h in self._held if h.until > now and applied >= h.required]
+        return max(ends, default=None)
+
     def current_until(self) -> float | None:
         """Up to when the replica was surely current; None: no lease was ever valid.
 
@@ -277,9 +303,20 @@ class SpokeLease:
         """Whether a name that `covered` is true for is called back."""
         return any(covered(name) for name in self._names)
 
+    def held_back(self, covered: Callable[[ObjectName], bool], *, now: float) -> bool:
+        """The same without those that are not acknowledged and that a lease from before them still
+        makes wait: who asks for their names may have the old state, if it is kept nowhere.
+
+        It must not wait: what has to go elsewhere may wait for the answer.
+        """
+        withheld = self._withheld
+        return any(
+            covered(name) and withheld.get(i, 0.0) <= now for i, name in self._revoked.items()
+        )
+
     def acks(self) -> list[int]:
         """Revocations in force here: no read of their names is answered under the lease."""
-        return list(self._revoked)
+        return [i for i in self._revoked if i not in self._withheld]
 
     def lose(self) -> None:
         """Give every lease up before it ends; until when the replica was current stays known."""
@@ -292,6 +329,8 @@ class SpokeLease:
         self._clearing.clear()
         self._revoked.clear()
         self._revoked_at.clear()
+        self._fresh.clear()
+        self._withheld.clear()
         self._names.clear()
         self._ended.clear()
         self._current_until = None
@@ -305,6 +344,7 @@ class SpokeLease:
         if name is None:
             return
         del self._revoked_at[revocation_id]
+        self._withheld.pop(revocation_id, None)
         self._names[name] -= 1
         if not self._names[name]:
             del self._names[name]

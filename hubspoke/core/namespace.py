@@ -12,7 +12,14 @@ with UTF-16 strings). Surrogates have no UTF-8 form; doors refuse such keys.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hubspoke.core.ids import Change, Epoch, LogSequence, ObjectEntry, ObjectName
+from hubspoke.core.ids import (
+    KEY_BYTES_MAX,
+    Change,
+    Epoch,
+    LogSequence,
+    ObjectEntry,
+    ObjectName,
+)
 
 # What a listing shows of an object: key, size, ETag, modified_ns. A plain tuple, because a page
 # has a thousand, and a record with a name and an entry in it takes 2 us to make.
@@ -143,3 +150,10 @@ class PageSpan:
         if not name.key.startswith(self.prefix) or name.key <= self.after:
             return False
         return self.last is None or name.key <= self.last
+
+
+def group_end(prefix: str) -> str:
+    """The greatest string a legal key beginning with `prefix` can be, in UTF-8 order."""
+    left = KEY_BYTES_MAX - len(prefix.encode())
+    tail = ("", "\x7f", "\u07ff", "\uffff")[left % 4] if left > 0 else ""
+    return prefix + "\U0010ffff" * (left // 4) + tail

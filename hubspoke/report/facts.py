@@ -95,11 +95,27 @@ class MetadataFacts:
     policy: list[PolicyFacts] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class KernelCounters:
+    """Opens on the mount after which the kernel may answer reads by itself, unseen by the spoke.
+
+    cached_opens: of a version that had been opened before, so that its pages may be there.
+    """
+
+    passthrough_opens: int = 0
+    passthrough_bytes_opened: int = 0
+    cached_opens: int = 0
+
+    def reset(self) -> None:
+        """Count anew."""
+        self.passthrough_opens = self.passthrough_bytes_opened = self.cached_opens = 0
+
+
 @dataclass(frozen=True, slots=True)
 class SpokeFacts:
     """region, hub_region: "" when not said. full_copy_bytes: size of all objects under every
-    prefix that was read, None when it is not known. warm: jobs as `/v1/warm` shows
-    them."""
+    prefix that was read, None when it is not known. kernel: None without a mount. warm: jobs
+    as `/v1/warm` shows them."""
 
     spoke: str
     region: str
@@ -112,6 +128,7 @@ class SpokeFacts:
     runway_seconds: float | None
     full_copy_bytes: int | None
     endurance: EnduranceFacts | None = None
+    kernel: KernelCounters | None = None
     warm: list[dict[str, Any]] = field(default_factory=list)
 
 

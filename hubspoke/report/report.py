@@ -15,7 +15,7 @@ from hubspoke.core.ids import ReadState, TrafficClass
 from hubspoke.core.jobs import Job
 from hubspoke.core.ledger import LatencyHistogram, Ledger
 from hubspoke.report.cost import Prices, cost_section
-from hubspoke.report.facts import EnduranceFacts, SpokeFacts
+from hubspoke.report.facts import EnduranceFacts, KernelCounters, SpokeFacts
 
 SCHEMA = 1
 WARM_KEYS = (
@@ -79,8 +79,7 @@ def build_report(
         "seconds": now - ledger.since,
         "model": facts.model,
         "reads": _reads(ledger),
-        # No mount yet, so no kernel answers reads behind the spoke's back.
-        "kernel": dict.fromkeys(("passthrough_opens", "passthrough_bytes_opened", "cached_opens")),
+        "kernel": _kernel(facts),
         "jobs": [job_section(job) for job in jobs],
         "prefetch": _prefetch(ledger, facts),
         "misses_by_cause": dict(ledger.misses_by_cause),
@@ -115,6 +114,13 @@ def _warm_shown(facts: SpokeFacts) -> list[dict[str, Any]]:
     active = [job for job in facts.warm if job["state"] in ("matching", "running")]
     ended = [job for job in facts.warm if job["state"] not in ("matching", "running")]
     return active + ended[:WARM_ENDED_MAX]
+
+
+def _kernel(facts: SpokeFacts) -> dict[str, int | None]:
+    """All None without a mount: no kernel answers reads behind the spoke's back."""
+    if facts.kernel is not None:
+        return asdict(facts.kernel)
+    return dict.fromkeys(f.name for f in fields(KernelCounters))
 
 
 def _endurance(facts: SpokeFacts) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 from hubspoke.core.ids import LogSequence, ObjectName
@@ -61,6 +62,8 @@ class Admission:
         self._feeding = False
         self._hub_sequence: LogSequence | None = None
         self._behind_since: float | None = clock.now()
+        self._elsewhere: Callable[[ObjectName], asyncio.Future[None] | None] | None = None
+        self._acknowledge: Callable[[], None] = lambda: None  # soon; set by who renews the lease
 
     # Answers -----------------------------------------------------------------------------------
 
@@ -120,6 +123,32 @@ class Admission:
             self.admit(ObjectName(page.bucket, page.prefix), below=True)
         return by == "lease"
 
+    async def path_admitted(
+        self, covered: Covered, name: ObjectName, deadline: float
+    ) -> float | None:
+        """Like `admitted`, for a name and all others that `covered` is true for."""
+        if await self._authority(covered, covered, str(name), deadline):
+            return None
+        return self.admit(name)
+
+    def kept_until(self, covered: Covered) -> float | None:
+        """Until when others may keep what the replica says now of names that `covered` is true
+        for, in the clock's seconds; 0.0: it is right, but not to be kept. None: only `admitted`
+        can tell."""
+        if not self.complete():
+            return None
+        now = self._clock.now()
+        until = self._lease.valid_until(now=now, applied=self._replica.sequence)
+        if until is None or not self._lease.revoked_of(covered):
+            return until
+        return None if self._lease.held_back(covered, now=now) else 0.0
+
+    def call_back(self, elsewhere: "Callable[[ObjectName], asyncio.Future[None] | None]") -> None:
+        """Somebody keeps answers (see `kept_until`): no revocation is acknowledged before it was
+        told of the name and what it holds of it has gone; None: nothing."""
+        self._lease.answered_elsewhere = True
+        self._elsewhere = elsewhere
+
     async def buckets_admitted(self, deadline: float) -> float | None:
         """Like `admitted`, for the list of buckets."""
 
@@ -166,7 +195,7 @@ class Admission:
 
     def revoked(self, page: PageSpan) -> bool:
         """Whether a listing page speaks for a name whose change is under way."""
-        return self._lease.revoked_of(page.covers)
+        return self._lease.held_back(page.covers, now=self._clock.now())
 
     def ready(self) -> list[str]:
         """Reasons why answers are not fresh; empty under a valid lease."""
@@ -195,7 +224,7 @@ class Admission:
         leased, indexed: the names that a lease, or a read index, has to speak for."""
         while True:
             if self.lease_state() == "valid":
-                if not self._lease.revoked_of(leased):
+                if not self._lease.held_back(leased, now=self._clock.now()):
                     return "lease"
                 if self._clock.now() >= deadline:
                     raise DeadlineExceeded(f"{what}: a change of it is under way")
@@ -273,7 +302,29 @@ class Admission:
             self._behind_since = None
         elif self._behind_since is None:
             self._behind_since = now
+        self._call_back()
         self._wake()
+
+    def _call_back(self) -> None:
+        """Tell whoever keeps answers of what has just been revoked."""
+        for revocation_id, name in self._lease.fresh():
+            assert self._elsewhere is not None, name
+            going = self._elsewhere(name)
+            if going is None:
+                self._gone_elsewhere(revocation_id)
+            else:
+                going.add_done_callback(partial(self._went, revocation_id, name))
+
+    def _went(self, revocation_id: int, name: ObjectName, gone: "asyncio.Future[None]") -> None:
+        if not gone.cancelled() and gone.exception() is None:
+            self._gone_elsewhere(revocation_id)
+        else:  # not acknowledged: the change waits for the lease to run out
+            log.warning("answers kept elsewhere not called back name=%s", name)
+
+    def _gone_elsewhere(self, revocation_id: int) -> None:
+        if self._lease.gone_elsewhere(revocation_id):
+            self._acknowledge()
+            self._wake()
 
     def _wake(self) -> None:
         self._changed.set()

@@ -1,6 +1,6 @@
 """Collects what the report shows of a spoke, as counts since the last reset."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 import hubspoke
@@ -58,6 +58,7 @@ class FactsCollector:
             runway_seconds=self._runway(),
             full_copy_bytes=full_copy_bytes,
             endurance=self._endurance(),
+            kernel=None if s.kernel is None else replace(s.kernel),
             warm=s.warm.jobs(),
         )
 

@@ -50,6 +50,7 @@ class Follower(Admission):
             link, self._calls, namespace, self._replica, clock, self._lease, spoke_id,
             self._tuning, wanted=self._may_hold_lease, heard=self._heard,
         )  # fmt: skip
+        self._acknowledge = self._renewal.kick
         self._tasks: list[asyncio.Task[None]] = []
         self._hub_region = ""
 
@@ -189,6 +190,7 @@ class Follower(Admission):
                     [revoke(r.revocation_id, revoked_name(r), now=now) for r in message.revocations]
                 ):
                     self._renewal.kick()
+                self._call_back()
             case wire.FeedHeartbeat():
                 self._heard(message.sequence)
             case wire.FeedResync():

@@ -168,6 +168,11 @@ class Pieces:
 
         return FileSpan(lent.descriptor, offset, length, release)
 
+    def copy_now(self, obj: CachedObject, offset: int, buffer: memoryview) -> bool:
+        """Readable bytes into the buffer without waiting for a disk, or False."""
+        disk = self._disks.of(obj.number)
+        return disk is not None and disk.store.copy_now(obj.number, offset, buffer)
+
     async def _from_disk(
         self, need: Need, obj: CachedObject, offset: int, length: int, wait_s: float
     ) -> bytes | None:

@@ -9,6 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
+from typing import TypeVar
 
 from hubspoke.core.accesses import PieceOf
 from hubspoke.core.budget import FairBudget
@@ -22,6 +23,8 @@ from hubspoke.spoke.filler import Filler
 from hubspoke.spoke.memory import Memory
 from hubspoke.spoke.piece import Piece, Pieces
 from hubspoke.spoke.tuning import SpokeTuning
+
+T = TypeVar("T")
 
 # How far a long read that passes the cache by is ahead of its reader, at most: enough for 270 MB/s
 # at 60 ms. Less when the memory is wanted by others.
@@ -118,6 +121,25 @@ class SpokeReads:
         self, resolved: Resolved, offset: int, length: int, client: str
     ) -> bytes | FileSpan | None:
         """See ports.DirectReader."""
+        return self._now(resolved, offset, length, client, self._pieces.local)
+
+    def copy_now(self, resolved: Resolved, offset: int, buffer: memoryview, client: str) -> bool:
+        """`read_now` into a buffer of that length; False where it is None."""
+
+        def copied(obj: CachedObject, offset: int, _: int) -> bool | None:
+            return self._pieces.copy_now(obj, offset, buffer) or None
+
+        return self._now(resolved, offset, len(buffer), client, copied) is not None
+
+    def _now(
+        self,
+        resolved: Resolved,
+        offset: int,
+        length: int,
+        client: str,
+        local: Callable[[CachedObject, int, int], T],
+    ) -> T | None:
+        """Account what `local` gives as a hit; None if it may not be asked, or gives nothing."""
         core = self.core
         obj = core.cache.current(resolved.name)
         if obj is None or obj.version != resolved.entry.version:
@@ -127,7 +149,7 @@ class SpokeReads:
         if not read_before and not core.cache.readable(obj, first, last):
             return None
         started = self.clock.now()
-        body = self._pieces.local(obj, offset, length)
+        body = local(obj, offset, length)
         if body is None:
             return None
         self._noted_name(resolved.name)

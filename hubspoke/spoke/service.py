@@ -43,7 +43,7 @@ from hubspoke.ports import (
     ReadResult,
     Resolved,
 )
-from hubspoke.report.facts import SpokeFacts
+from hubspoke.report.facts import KernelCounters, SpokeFacts
 from hubspoke.spoke.facts import FactsCollector
 from hubspoke.spoke.filler import Filler
 from hubspoke.spoke.follower import Follower
@@ -151,6 +151,7 @@ class SpokeService:
         )
         self._resolved: dict[ObjectName, Resolved] = {}  # of the replica at _resolved_at
         self._resolved_at = namespace.sequence
+        self.kernel: KernelCounters | None = None
 
     @property
     def ledger(self) -> Ledger:
@@ -314,6 +315,24 @@ class SpokeService:
         """See ports.DirectReader."""
         return self._reads.read_now(resolved, offset, length, client)
 
+    def copy_now(self, resolved: Resolved, offset: int, buffer: memoryview, client: str) -> bool:
+        """A hit that waits for no disk, into a buffer of its length; False: there is none."""
+        return self._reads.copy_now(resolved, offset, buffer, client)
+
+    def serves(self, resolved: Resolved) -> bool:
+        """Whether `read` of this version can succeed: it is cached, or still the name's."""
+        cached = self.core.cache.current(resolved.name)
+        if cached is not None and cached.version == resolved.entry.version:
+            return True
+        record = self.namespace.get(resolved.name)
+        return record is not None and record.entry.version == resolved.entry.version
+
+    def cached_bytes(self, resolved: Resolved) -> int:
+        """How many bytes of this version are on the drives."""
+        cached = self.core.cache.current(resolved.name)
+        same = cached is not None and cached.version == resolved.entry.version
+        return cached.local_bytes() if cached is not None and same else 0
+
     # -- prediction ---------------------------------------------------------------------------
 
     def _predict_soon(self, now: float) -> None:
@@ -356,7 +375,14 @@ class SpokeService:
     async def facts(self) -> SpokeFacts:
         return await self._facts.collect()
 
+    def kernel_counters(self) -> KernelCounters:
+        """There is a mount: what it counts is shown from now on."""
+        self.kernel = self.kernel or KernelCounters()
+        return self.kernel
+
     def reset_stats(self) -> None:
         """Start the counters of report and metrics anew; the cache stays as it is."""
         self._facts.reset()
+        if self.kernel is not None:
+            self.kernel.reset()
         self.core.reset_stats(self.clock.now(), self.clock.unix_ns())

@@ -13,6 +13,7 @@ from hubspoke.core.namespace import PageSpan, bucket_name
 
 CONFIG = LeaseConfig(term_s=2.0, term_max_s=4.0, margin_s=0.1)
 A, B = ObjectName("b", "a"), ObjectName("b", "b")
+APPLIED = LogSequence(0)
 
 
 def hub(now: float = 0.0, former_term_s: float = 0.0) -> HubLeases:
@@ -53,6 +54,71 @@ def test_a_change_waits_at_most_term_and_margin() -> None:
     assert leases.ends_at(1) == 0.5 + 2.0 + 0.1
     assert not leases.may_go_on(now=2.59, revocation_id=1)
     assert leases.may_go_on(now=2.6, revocation_id=1)
+
+
+def everything(_: ObjectName) -> bool:
+    return True
+
+
+def spoke_lease(until: float = 2.0) -> SpokeLease:
+    """One whose answers somebody else keeps, with a lease up to that moment."""
+    lease = SpokeLease(CONFIG)
+    lease.answered_elsewhere = True
+    grant = Grant(until + CONFIG.margin_s, (), 0)
+    lease.replied(sent_at=0.0, grant=grant, required=APPLIED, applied=APPLIED, now=0.0)
+    assert lease.valid_until(now=0.0, applied=APPLIED) == until
+    return lease
+
+
+def test_a_revocation_is_acknowledged_only_when_nobody_else_answers_for_the_name() -> None:
+    lease = spoke_lease()
+    assert not lease.revoke(7, A, now=1.0)  # nothing to acknowledge yet
+    assert lease.fresh() == [(7, A)] and lease.fresh() == []
+    assert lease.is_revoked(A) and lease.acks() == []
+    assert lease.gone_elsewhere(7)
+    assert lease.acks() == [7]
+    assert not lease.gone_elsewhere(7)
+
+
+def test_until_it_is_acknowledged_the_old_state_may_be_told_under_the_leases_of_before() -> None:
+    lease = spoke_lease(until=2.0)
+    lease.revoke(7, A, now=1.0)
+    # A lease that names the revocation: the change does not wait for it.
+    grant = Grant(9.0, ((7, A),), 7)
+    lease.replied(sent_at=1.1, grant=grant, required=APPLIED, applied=APPLIED, now=1.2)
+    assert not lease.held_back(everything, now=1.9)
+    assert lease.held_back(everything, now=2.0)
+    assert lease.valid(now=2.0, applied=APPLIED)
+
+
+def test_what_is_acknowledged_holds_back_at_once() -> None:
+    lease = spoke_lease()
+    lease.revoke(7, A, now=1.0)
+    lease.revoke(8, B, now=1.0)
+    lease.gone_elsewhere(7)
+    assert lease.held_back(lambda name: name == A, now=1.1)
+    assert not lease.held_back(lambda name: name == B, now=1.1)
+    lease.ended([7])
+    assert not lease.held_back(everything, now=1.1)
+
+
+def test_without_a_lease_from_before_nothing_is_told_of_a_revoked_name() -> None:
+    lease = SpokeLease(CONFIG)
+    lease.answered_elsewhere = True
+    grant = Grant(2.1, ((7, A),), 7)
+    lease.replied(sent_at=0.0, grant=grant, required=APPLIED, applied=APPLIED, now=0.1)
+    assert lease.valid(now=0.1, applied=APPLIED)
+    assert lease.held_back(everything, now=0.1)
+
+
+def test_a_revocation_that_ends_before_it_went_elsewhere_wants_nothing() -> None:
+    lease = spoke_lease()
+    lease.revoke(7, A, now=1.0)
+    lease.ended([7])
+    assert not lease.gone_elsewhere(7) and lease.acks() == []
+    lease.revoke(8, A, now=1.0)
+    lease.forget(now=1.5)
+    assert lease.fresh() == [] and not lease.gone_elsewhere(8)
 
 
 def test_a_renewal_in_mid_revocation_carries_it_and_does_not_prolong_the_wait() -> None:

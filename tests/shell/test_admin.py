@@ -17,7 +17,7 @@ import pytest
 from hubspoke.core.ids import ReadState
 from hubspoke.core.ledger import Ledger
 from hubspoke.errors import HubUnavailable, InvalidRequest, NoSuchBucket, Overloaded
-from hubspoke.frontends.admin import hub_admin_app, spoke_admin_app
+from hubspoke.frontends.admin import SpokeReport, hub_admin_app, spoke_admin_app
 from hubspoke.frontends.admin_trace import TraceStream
 from hubspoke.frontends.server import HttpServer, address, bind
 from hubspoke.report.cost import PriceOverride
@@ -197,7 +197,7 @@ def spoke(clock: FixedClock) -> FixedSpoke:
 
 @pytest.fixture
 async def client(spoke: FixedSpoke, clock: FixedClock) -> AsyncIterator[Client]:
-    async for client in serve(spoke_admin_app(spoke, clock, PriceOverride(0.5, 0.25))):
+    async for client in serve(spoke_admin_app(SpokeReport(spoke, clock, PriceOverride(0.5, 0.25)))):
         yield client
 
 

@@ -216,7 +216,9 @@ def test_a_wrong_variable_is_named() -> None:
     ("content", "message"),
     [
         ('[spoke]\ncache-size = "big"', ": cache-size: 'big': expected a size"),
-        ("[spoke]\nmount = 1", ": mount: unknown key; expected one of"),
+        ("[spoke]\nmounted = 1", ": mounted: unknown key; expected one of"),
+        ("[spoke]\nmount-umask = 888", ": mount-umask: 888: expected an octal umask"),
+        ("mount-uid = -1", ": mount-uid: -1: expected a number from 0"),
         ("chache = 1", ": chache: unknown key; expected one of"),
         ("region = 'a'\n[spoke]\nregion = 'b'", ": region: given at the top and in [spoke]"),
         ("spoke = 1", ": spoke: expected a table, [spoke]"),

@@ -12,8 +12,7 @@ import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hubspoke.core.ids import KEY_BYTES_MAX
-from hubspoke.core.namespace import Listed
+from hubspoke.core.namespace import Listed, group_end
 from hubspoke.errors import NoSuchBucket
 from hubspoke.frontends.s3.errors import S3Error
 from hubspoke.frontends.s3.request import Request
@@ -44,13 +43,6 @@ class _Page:
 
     def __len__(self) -> int:
         return len(self.objects) + len(self.prefixes)
-
-
-def group_end(prefix: str) -> str:
-    """The greatest string a legal key beginning with `prefix` can be, in UTF-8 order."""
-    left = KEY_BYTES_MAX - len(prefix.encode())
-    tail = ("", "\x7f", "\u07ff", "\uffff")[left % 4] if left > 0 else ""
-    return prefix + "\U0010ffff" * (left // 4) + tail
 
 
 async def collect(

@@ -25,10 +25,10 @@ from hubspoke.adapters.lmdb_namespace import LmdbNamespace
 from hubspoke.adapters.memory import MemoryObjectStore
 from hubspoke.adapters.memory_blocks import MemoryBlockStore
 from hubspoke.core.ids import ObjectEntry, ObjectName, Version
+from hubspoke.core.namespace import group_end
 from hubspoke.core.ranking import RuleRanker
 from hubspoke.frontends.hub_protocol import HubProtocolApp
 from hubspoke.frontends.s3 import S3App
-from hubspoke.frontends.s3.listing import group_end
 from hubspoke.frontends.server import HttpServer, address, bind
 from hubspoke.hub.service import HubService
 from hubspoke.hub.tuning import HubTuning

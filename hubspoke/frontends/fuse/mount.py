@@ -1,0 +1,117 @@
+"""A mount's life: mounted and answered for before the spoke is ready, unmounted before it ends."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hubspoke.core.ids import ObjectName
+from hubspoke.errors import ConfigError
+from hubspoke.frontends.fuse.attributes import Attributes, Ownership
+from hubspoke.frontends.fuse.mounting import (
+    FLAG,
+    Mounted,
+    mount,
+    set_read_ahead,
+    unmount,
+)
+from hubspoke.frontends.fuse.own_files import Make, OwnFiles
+from hubspoke.frontends.fuse.server import FuseServer
+from hubspoke.frontends.fuse.tuning import FuseTuning
+from hubspoke.spoke.service import SpokeService
+from hubspoke.spoke.tree import Tree
+
+log = logging.getLogger(__name__)
+
+INIT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class MountConfig:
+    """Where, and how it looks. uid, gid: None is who runs this process."""
+
+    point: Path
+    uid: int | None = None
+    gid: int | None = None
+    umask: int = 0o022
+    allow_other: bool = False
+
+    def ownership(self) -> Ownership:
+        uid = os.getuid() if self.uid is None else self.uid
+        gid = os.getgid() if self.gid is None else self.gid
+        return Ownership(uid, gid, self.umask)
+
+
+class Mount:
+    """One mount of one spoke: `start` when the service has started, `close` before it ends."""
+
+    def __init__(
+        self,
+        config: MountConfig,
+        service: SpokeService,
+        documents: Mapping[str, Make],
+        tuning: FuseTuning | None = None,
+    ) -> None:
+        """config.point: as `mount_point` gave it. documents: the mount's own files. Made before
+        the service starts, which from then on calls names back here too."""
+        self._config = config
+        self._service = service
+        self._documents = documents
+        self._tuning = tuning or FuseTuning()
+        self._mounted: Mounted | None = None
+        self._server: FuseServer | None = None
+        service.follower.call_back(self._call_back)
+
+    async def start(self) -> None:
+        """Raises ConfigError."""
+        point, other = self._config.point, self._config.allow_other
+        mounted = self._mounted = await asyncio.to_thread(mount, point, allow_other=other)
+        service = self._service
+        server = self._server = FuseServer(
+            mounted.descriptor,
+            service,
+            Tree(
+                service.namespace, service.follower, service.clock, service.tuning.read_deadline_s
+            ),
+            OwnFiles(self._documents),
+            Attributes(self._config.ownership()),
+            service.clock,
+            counters=self._service.kernel_counters(),
+            space=self._space,
+            tuning=self._tuning,
+        )
+        server.start()
+        try:
+            async with asyncio.timeout(INIT_S):
+                await server.ready.wait()
+        except TimeoutError as e:
+            raise ConfigError(f"{FLAG}: {str(point)!r}: the kernel does not take the mount") from e
+        await asyncio.to_thread(set_read_ahead, mounted, self._tuning.read_ahead)
+        agreed = server.agreed
+        assert agreed is not None
+        log.info("mounted point=%s fuse=7.%d flags=%#x", point, agreed.minor, agreed.flags)
+
+    async def close(self) -> None:
+        """Unmount. Who still has files open there gets ENOTCONN from then on. Idempotent."""
+        mounted, server = self._mounted, self._server
+        self._mounted = self._server = None
+        if server is None or mounted is None:
+            return
+        try:
+            if not server.channel.gone.is_set() and not await asyncio.to_thread(unmount, mounted):
+                if await asyncio.to_thread(unmount, mounted, lazy=True):
+                    log.warning("unmounted while in use point=%s", mounted.point)
+            else:
+                log.info("unmounted point=%s", mounted.point)
+        finally:
+            await server.close()
+
+    def _call_back(self, name: ObjectName) -> "asyncio.Future[None] | None":
+        return None if self._server is None else self._server.call_back(name)
+
+    def _space(self) -> tuple[int, int]:
+        """df shows the cache: of the store's size a spoke knows nothing."""
+        cache = self._service.core.cache
+        return cache.capacity, max(cache.capacity - cache.used, 0)

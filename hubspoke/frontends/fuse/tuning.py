@@ -1,0 +1,20 @@
+"""What can be set at a mount, with units and reasons."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class FuseTuning:
+    # The kernel keeps names for at most so long; less if the lease ends before.
+    kept_s: float = 1.0
+    # The kernel counts from when the task that asked has the answer, which may be late: so much
+    # before the lease's end nothing is kept any more.
+    late_s: float = 0.5
+    # Read-ahead in requests, which nobody waits for. At 1 MiB each they fill a path of 1 GB/s and
+    # 60 ms; readers who wait are not bound by it.
+    in_flight: int = 64
+    # Requests that wait here; then no more are taken from the kernel, which keeps them.
+    waiting_max: int = 1_024
+    read_ahead: int = 1 << 20
+    # Longer than any deadline below: what is not answered then never will be.
+    deadline_s: float = 120.0
