@@ -62,6 +62,7 @@ from hubspoke.frontends.fuse.mount import Mount, MountConfig
 from hubspoke.frontends.fuse.mounting import mount_point
 from hubspoke.frontends.fuse.own_files import documents
 from hubspoke.frontends.hub_protocol import HubProtocolApp
+from hubspoke.frontends.ranges import RangesApp
 from hubspoke.frontends.s3 import S3App
 from hubspoke.frontends.server import HttpServer, address, bind
 from hubspoke.hub.service import HubService
@@ -367,7 +368,7 @@ async def _spoke_process(config: SpokeConfig, state: Path, locks: FolderLocks) -
     report = SpokeReport(SpokeFront(service, phase), clock, config.price)
     return Process(
         service=service,
-        data_app=S3App(service, None, direct=service),
+        data_app=S3App(service, None, inner={wire.PREFIX: RangesApp(service)}, direct=service),
         admin_app=spoke_admin_app(report),
         phase=phase,
         mount=None if point is None else _mount(config, point, service, report),

@@ -8,9 +8,9 @@ the fault of one range, or of one spoke, end another's.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import parse_qs
 
 import zstandard
@@ -19,6 +19,7 @@ from hubspoke import wire
 from hubspoke.errors import FormatError, HubSpokeError, InvalidRequest, Overloaded
 from hubspoke.frontends.asgi import Message, Receive, Scope, Send
 from hubspoke.frontends.data_protocol import PARTS
+from hubspoke.frontends.exchange import Disconnected, answer, read_body, while_connected
 from hubspoke.frontends.hub_fetch import Fetch, FetchConfig, Packing, check_fetch
 from hubspoke.hub.service import HubService
 
@@ -61,9 +62,9 @@ class HubProtocolApp:
         }
         handler = routes.get((scope["method"], path))
         if handler is None:
-            return await _answer(send, 404, f"no {scope['method']} {path} in this protocol")
+            return await answer(send, 404, f"no {scope['method']} {path} in this protocol")
         if not_ready := self._hub.ready():
-            return await _answer(send, 503, "; ".join(not_ready))
+            return await answer(send, 503, "; ".join(not_ready))
         started = False
 
         async def noted(message: Message) -> None:
@@ -77,8 +78,8 @@ class HubProtocolApp:
             if started:
                 raise  # the server ends the connection: a short answer, never a wrong one
             wrong = isinstance(e, InvalidRequest | FormatError)
-            await _answer(send, 400 if wrong else 503, str(e))
-        except _Disconnected:
+            await answer(send, 400 if wrong else 503, str(e))
+        except Disconnected:
             log.debug("client has gone away path=%s", path)
 
     async def _fetch(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -96,7 +97,7 @@ class HubProtocolApp:
         self._running[request.spoke] += 1
         try:
             await _start(send)
-            await _while_connected(receive, fetch.run(send))
+            await while_connected(receive, fetch.run(send))
             await send({"type": "http.response.body", "body": b""})
         finally:
             self._running[request.spoke] -= 1
@@ -133,7 +134,7 @@ class HubProtocolApp:
         await _reply(send, self._hub.read_index(request))
 
     async def _snapshot(self, _: Scope, receive: Receive, send: Send) -> None:
-        await _read_body(receive, 0)
+        await read_body(receive, 0)
         loop = asyncio.get_running_loop()
         zstd = zstandard.ZstdCompressor(level=3)
 
@@ -145,10 +146,10 @@ class HubProtocolApp:
                 yield await loop.run_in_executor(None, pack, message)
 
         await _start(send)
-        await _while_connected(receive, _stream(send, packed()))
+        await while_connected(receive, _stream(send, packed()))
 
     async def _feed(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await _read_body(receive, 0)
+        await read_body(receive, 0)
         query = parse_qs(scope["query_string"].decode("latin-1"))
         epoch, after = query.get("epoch", [""])[0], query.get("after", ["0"])[0]
         incarnation = query.get("incarnation", [""])[0]
@@ -160,54 +161,14 @@ class HubProtocolApp:
                 yield wire.pack_message(wire.encode(message))
 
         await _start(send)
-        await _while_connected(receive, _stream(send, packed()))
-
-
-class _Disconnected(Exception):
-    """The client has gone away; nobody is left to answer."""
+        await while_connected(receive, _stream(send, packed()))
 
 
 async def _message(receive: Receive, kind: type[_M], limit: int) -> _M:
-    message = wire.decode(await _read_body(receive, limit))
+    message = wire.decode(await read_body(receive, limit))
     if not isinstance(message, kind):
         raise InvalidRequest(f"{type(message).__name__}; expected {kind.__name__}")
     return message
-
-
-async def _read_body(receive: Receive, limit: int) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        event = await receive()
-        if event["type"] != "http.request":
-            raise _Disconnected
-        part = event.get("body", b"")
-        size += len(part)
-        if size > limit:
-            raise InvalidRequest(f"request body of more than {limit} bytes")
-        parts.append(part)
-        if not event.get("more_body", False):
-            return b"".join(parts)
-
-
-async def _while_connected(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
-    """Do the work, and drop it as soon as the client is gone: `send` does not tell."""
-    doing = asyncio.create_task(work)
-    watching = asyncio.create_task(_gone(receive))
-    try:
-        await asyncio.wait({doing, watching}, return_when=asyncio.FIRST_COMPLETED)
-        if not doing.done():
-            raise _Disconnected
-        await doing
-    finally:
-        for task in (doing, watching):
-            task.cancel()
-        await asyncio.gather(doing, watching, return_exceptions=True)
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _reply(send: Send, message: wire.Message) -> None:
@@ -225,13 +186,3 @@ async def _stream(send: Send, bodies: AsyncIterator[bytes]) -> None:
     async for body in bodies:
         await send({"type": "http.response.body", "body": body, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
-
-
-async def _answer(send: Send, status: int, reason: str) -> None:
-    body = reason.encode("utf-8", "replace")
-    headers = [
-        (b"content-type", b"text/plain; charset=utf-8"),
-        (b"content-length", str(len(body)).encode()),
-    ]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

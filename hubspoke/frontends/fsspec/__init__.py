@@ -1,0 +1,3 @@
+"""The fsspec door: `hubspoke://BUCKET/KEY`. Needs the package fsspec (`hubspoke[fsspec]`)."""
+
+from hubspoke.frontends.fsspec.filesystem import HubSpokeFileSystem as HubSpokeFileSystem

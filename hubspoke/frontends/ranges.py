@@ -1,0 +1,256 @@
+"""Many ranges of many objects in one request: what `fsspec`'s cat_ranges is answered with.
+
+    POST /_hubspoke/v1/ranges   {"ranges": [["BUCKET/KEY", start, end], ...]}
+
+start and end are those of a Python slice: null is the beginning and the end, negative counts from
+the end. The answer has for each range, in order, twelve bytes (status as uint32, length as uint64,
+both little-endian) and then so many bytes: of the object if the status is 200, a message in UTF-8
+otherwise. All ranges of an object in one request are of one version.
+
+All reads are begun before the first is waited for, so that a thousand cold ranges cost the round
+trips of one; what is begun and not yet taken by the client is bounded. A fault of one range is
+that range's; a body that cannot be finished breaks the connection.
+"""
+
+import asyncio
+import struct
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from hubspoke import wire
+from hubspoke.core.ids import ObjectName
+from hubspoke.errors import HubSpokeError, InvalidRequest
+from hubspoke.frontends.asgi import Receive, Scope, Send
+from hubspoke.frontends.data_protocol import EXTENSION
+from hubspoke.frontends.exchange import Disconnected, answer, read_body, while_connected
+from hubspoke.frontends.s3.app import ReadAborted
+from hubspoke.frontends.s3.errors import as_s3_error
+from hubspoke.frontends.s3.request import client_of
+from hubspoke.frontends.s3.response import buffers, close, copied
+from hubspoke.frontends.s3.tuning import S3DoorTuning
+from hubspoke.ports import FileSpan, Reader, ReadResult, Resolved
+
+RANGES_MAX = 16_384
+BODY_BYTES_MAX = 8 << 20  # as many ranges with keys of 500 bytes
+REQUESTS_MAX = 256  # at a time
+# Begun and not yet taken, of all requests together: a path of 1 GB/s and 60 ms is full with it.
+AHEAD_BYTES_MAX = 64 << 20
+AHEAD_RANGES_MAX = 4_096
+# Small answers leave together: a message to the socket each would cost more than their bytes.
+JOINED_BYTES = 256 << 10
+
+_RECORD = struct.Struct("<IQ")
+
+
+class _Request(msgspec.Struct, forbid_unknown_fields=True):
+    ranges: list[tuple[str, int | None, int | None]]
+
+
+class _Begun(NamedTuple):
+    """A range under way. length: what it counts for while it is begun."""
+
+    length: int
+    task: "asyncio.Task[ReadResult | HubSpokeError]"
+
+
+class RangesApp:
+    """ASGI application for the paths under wire.PREFIX at a spoke."""
+
+    def __init__(self, reader: Reader, tuning: S3DoorTuning | None = None) -> None:
+        self._reader = reader
+        self._tuning = tuning or S3DoorTuning()
+        self._running = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        assert scope["type"] == "http", scope["type"]
+        path = scope["path"].removeprefix(wire.PREFIX)
+        if (scope["method"], path) != ("POST", "ranges"):
+            return await answer(send, 404, f"no {scope['method']} {path} at a spoke")
+        if self._running >= REQUESTS_MAX:
+            return await answer(send, 503, f"{self._running} requests for ranges are under way")
+        self._running += 1
+        try:
+            ranges = _parsed(await read_body(receive, BODY_BYTES_MAX))
+            ahead = AHEAD_BYTES_MAX // self._running
+            batch = _Batch(self._reader, ranges, client_of(scope), ahead)
+            spans = EXTENSION in scope.get("extensions", ())
+            out = _Out(send, spans=spans, stall_s=self._tuning.send_stall_s)
+            await while_connected(receive, batch.run(out))
+        except InvalidRequest as e:
+            await answer(send, 400, str(e))
+        except Disconnected:
+            pass
+        finally:
+            self._running -= 1
+
+
+def _parsed(body: bytes) -> list[tuple[ObjectName, int | None, int | None]]:
+    """Raises InvalidRequest."""
+    try:
+        ranges = msgspec.json.decode(body, type=_Request).ranges
+    except (msgspec.DecodeError, msgspec.ValidationError) as e:
+        raise InvalidRequest(
+            f'ranges: {e}; expected {{"ranges": [["BUCKET/KEY", start, end], ...]}}'
+        ) from e
+    if len(ranges) > RANGES_MAX:
+        raise InvalidRequest(f"{len(ranges)} ranges; {RANGES_MAX} at most in one request")
+    named: dict[str, ObjectName] = {}
+    for path, _, _ in ranges:
+        if path not in named:
+            bucket, slash, key = path.partition("/")
+            if not (bucket and slash and key):
+                raise InvalidRequest(f"ranges: {path[:200]!r} is no object; expected BUCKET/KEY")
+            named[path] = ObjectName(bucket, key)
+    return [(named[path], start, end) for path, start, end in ranges]
+
+
+class _Batch:
+    """The ranges of one request, read ahead of the client by a bounded number of bytes."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        ranges: Sequence[tuple[ObjectName, int | None, int | None]],
+        client: str,
+        ahead: int,
+    ) -> None:
+        self._reader = reader
+        self._left: Iterator[tuple[ObjectName, int | None, int | None]] = iter(ranges)
+        self._client = client
+        self._ahead = ahead
+        self._resolved: dict[ObjectName, Resolved | HubSpokeError] = {}
+        self._begun: deque[_Begun] = deque()
+        self._held = 0
+
+    async def run(self, out: "_Out") -> None:
+        try:
+            await self._begin()
+            await out.start()
+            while self._begun:
+                # Kept in the queue until it is sent, for whoever has to give it up.
+                result = await self._begun[0].task
+                await out.record(result)
+                self._held -= self._begun.popleft().length
+                await self._begin()
+            await out.end()
+        finally:
+            for begun in self._begun:
+                begun.task.cancel()
+            tasks = [begun.task for begun in self._begun]
+            for left in await asyncio.gather(*tasks, return_exceptions=True):
+                if isinstance(left, ReadResult):
+                    await _give_up(left)
+
+    async def _begin(self) -> None:
+        while len(self._begun) < AHEAD_RANGES_MAX and (self._held < self._ahead or not self._begun):
+            following = next(self._left, None)
+            if following is None:
+                return
+            name, start, end = following
+            resolved = await self._resolve(name)
+            length = 0
+            if isinstance(resolved, Resolved):
+                offset, stop, _ = slice(start, end).indices(resolved.entry.size)
+                length = max(0, stop - offset)
+                task = asyncio.create_task(self._read(resolved, offset, length))
+            else:
+                task = asyncio.create_task(_failed(resolved))
+            self._begun.append(_Begun(length, task))
+            self._held += length
+
+    async def _resolve(self, name: ObjectName) -> Resolved | HubSpokeError:
+        resolved = self._resolved.get(name)
+        if resolved is None:
+            try:
+                resolved = await self._reader.resolve(name)
+            except HubSpokeError as e:
+                resolved = e
+            self._resolved[name] = resolved
+        return resolved
+
+    async def _read(
+        self, resolved: Resolved, offset: int, length: int
+    ) -> ReadResult | HubSpokeError:
+        try:
+            return await self._reader.read(resolved, offset, length, self._client)
+        except HubSpokeError as e:
+            return e
+
+
+async def _failed(error: HubSpokeError) -> HubSpokeError:
+    return error
+
+
+async def _give_up(result: ReadResult) -> None:
+    if isinstance(result.body, FileSpan):
+        result.body.release()
+    elif not isinstance(result.body, bytes):
+        await close(result.body)
+
+
+class _Out:
+    """Records on their way to the client, small ones joined."""
+
+    def __init__(self, send: Send, *, spans: bool, stall_s: float) -> None:
+        self._send = send
+        self._spans = spans
+        self._stall_s = stall_s
+        self._joined: list[bytes] = []
+        self._joined_bytes = 0
+
+    async def start(self) -> None:
+        headers = [(b"content-type", b"application/octet-stream")]
+        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+
+    async def record(self, result: ReadResult | HubSpokeError) -> None:
+        if isinstance(result, HubSpokeError):
+            error = as_s3_error(result)
+            message = error.message.encode("utf-8", "replace")
+            await self._add(_RECORD.pack(error.status, len(message)) + message)
+            return
+        body = result.body
+        if isinstance(body, FileSpan):
+            try:
+                await self._add(_RECORD.pack(200, result.length))
+                await self._span(body)
+            finally:
+                body.release()
+            return
+        await self._add(_RECORD.pack(200, result.length))
+        if isinstance(body, bytes):
+            await self._add(body)
+            return
+        sent = 0
+        async for piece in buffers(body):
+            sent += len(piece)
+            await self._add(piece)
+        if sent != result.length:
+            # Its length is out already: what is wrong must not look whole.
+            raise ReadAborted(f"{result.resolved.name}: {sent} of {result.length} bytes came")
+
+    async def end(self) -> None:
+        await self._flush()
+        await self._send({"type": "http.response.body", "body": b""})
+
+    async def _span(self, span: FileSpan) -> None:
+        if not self._spans or span.length < JOINED_BYTES:
+            await self._add(copied(span))
+            return
+        await self._flush()
+        await self._send({"type": EXTENSION, "file": span})
+
+    async def _add(self, data: bytes) -> None:
+        self._joined.append(data)
+        self._joined_bytes += len(data)
+        if self._joined_bytes >= JOINED_BYTES:
+            await self._flush()
+
+    async def _flush(self) -> None:
+        if not self._joined:
+            return
+        body, self._joined, self._joined_bytes = b"".join(self._joined), [], 0
+        async with asyncio.timeout(self._stall_s):
+            await self._send({"type": "http.response.body", "body": body, "more_body": True})
