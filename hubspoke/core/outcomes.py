@@ -145,10 +145,13 @@ class Outcomes:
     def accuracy(self, arm: Arm) -> tuple[float, float]:
         """Share of the arm's bytes that somebody read, and of how many that is known; 1 of 0."""
         tally = self.tallies.get(arm)
-        if tally is None or not tally.known:
+        known = 0.0 if tally is None else tally.known
+        if tally is None or not known:
             return 1.0, 0.0
-        tally.age(self._now)
-        return min(1.0, (tally.useful + tally.late) / tally.known), tally.known
+        if self._now - tally.at >= 1.0:
+            tally.age(self._now)
+            known = tally.known
+        return min(1.0, (tally.useful + tally.late) / known), known
 
     def adjusted(self, probability: float, arm: Arm, refused_below: float) -> float:
         """The probability in the light of what became of such candidates.

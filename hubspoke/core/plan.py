@@ -6,7 +6,8 @@ for prefetch together stays below a share of the cache, most likely first.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from hubspoke.core.generators.candidates import Candidate
 from hubspoke.core.ids import PAGE_BYTES
@@ -20,8 +21,7 @@ class PlanConfig:
     share_of_cache: float = 0.25
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(NamedTuple):
     candidate: Candidate
     deadline: float
 
@@ -41,17 +41,17 @@ def choose(
     the share of `capacity`; the least likely are left out first, and one that does not fit is
     cut: its head is needed before its tail.
     """
-    scored = sorted(
-        zip(score(candidates), range(len(candidates)), strict=True), key=lambda x: (-x[0], x[1])
-    )
+    scores = score(candidates)
+    # The likeliest first, of equals in their order: `sorted` keeps it.
+    order = sorted(range(len(candidates)), key=[-p for p in scores].__getitem__)
     room = int(capacity * config.share_of_cache) - outstanding_bytes
     chosen: list[Planned] = []
-    for probability, i in scored:
+    for i in order:
         c = candidates[i]
         length = c.length if c.length <= room else room // PAGE_BYTES * PAGE_BYTES
-        if probability < config.probability_min or length <= 0:
+        if scores[i] < config.probability_min or length <= 0:
             continue
         room -= length
-        fitting = c if length == c.length else replace(c, length=length)
+        fitting = c if length == c.length else c.of_bytes(c.offset, length)
         chosen.append(Planned(fitting, now + c.use_in_s))
     return chosen

@@ -6,7 +6,6 @@ candidates scored, and queues what of it is absent and chosen.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 
 from hubspoke.core.cache import Cache
@@ -191,23 +190,26 @@ class Prediction:
         """Queue what of the candidates is absent and chosen; returns objects made obsolete."""
         obsolete: list[CachedObject] = []
         absent: list[Candidate] = []
+        name, obj = None, None
         for c in candidates:
-            obj = self._cache.current(c.name)
+            if c.name is not name:  # one stream's candidates come in a row
+                name, obj = c.name, self._cache.current(c.name)
             if not self._fills(None if obj is None else obj.number):
                 self._scheduler.gave_up = True
                 continue
             if c.entry is not None and (obj is None or obj.version != c.entry.version):
                 obj, old = self._open(c.name, c.entry)
                 obsolete += old
-            if obj is None or obj.dead or c.offset >= obj.size:
+            offset, length = c.offset, c.length
+            if obj is None or obj.dead or offset >= obj.size:
                 continue
-            first, last = page_span(c.offset, min(c.length, obj.size - c.offset))
-            runs = obj.runs(first, last, IS_ABSENT)
+            first, last = page_span(offset, min(length, obj.size - offset))
+            runs = obj.pages.runs(first, last, IS_ABSENT)
             if runs:
-                start, end = runs[0][0] * PAGE_BYTES, runs[-1][1] * PAGE_BYTES
-                n = min(end, obj.size) - start
-                same = start == c.offset and n == c.length
-                absent.append(c if same else replace(c, offset=start, length=n))
+                start = runs[0][0] * PAGE_BYTES
+                n = min(runs[-1][1] * PAGE_BYTES, obj.size) - start
+                same = start == offset and n == length
+                absent.append(c if same else c.of_bytes(start, n))
         chosen = choose(
             absent,
             self.scoring.score,
@@ -217,11 +219,12 @@ class Prediction:
             capacity=self._cache.capacity,
         )
         self._scheduler.gave_up |= len(chosen) < len(absent)
-        for planned in chosen:
-            c = planned.candidate
-            obj = self._cache.current(c.name)
+        name, obj = None, None
+        for c, deadline in chosen:
+            if c.name is not name:
+                name, obj = c.name, self._cache.current(c.name)
             assert obj is not None, c.name
-            pages = page_span(c.offset, c.length)
-            self._scheduler.prefetch(obj, *pages, planned.deadline)
-            self.scoring.queued(c, obj.number, *pages)
+            first, last = page_span(c.offset, c.length)
+            self._scheduler.prefetch(obj, first, last, deadline)
+            self.scoring.queued(c, obj.number, first, last)
         return obsolete

@@ -6,14 +6,15 @@ explained, not their rows: most are never asked about.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from hubspoke.core.cache import Cache
 from hubspoke.core.features import NAMES, Matrix, Sight, rows
 from hubspoke.core.generators.candidates import Candidate
+from hubspoke.core.ids import ObjectName
 from hubspoke.core.outcomes import NONE, Arm, Outcomes
 from hubspoke.core.ranking import Score
-from hubspoke.core.streams import Stream
+from hubspoke.core.streams import Pattern, Stream
 
 LATEST_MAX = 256
 # Their own evidence decides (`core.epochs`): what is believed is given up when reads say so.
@@ -21,8 +22,7 @@ LATEST_MAX = 256
 BY_ITEMS = frozenset({"known_order", "blind_fill"})
 
 
-@dataclass(frozen=True, slots=True)
-class Scored:
+class Scored(NamedTuple):
     """A candidate, its stream at the time, and the probabilities before and after outcomes."""
 
     candidate: Candidate
@@ -43,6 +43,9 @@ class Scoring:
         self._cache = cache
         self._min = probability_min
         self._now = 0.0
+        # Candidates of one arm come in a row: what it was made of, and the last one.
+        self._made_of: tuple[str, Pattern | None, ObjectName | None] = "", None, None
+        self._made: Arm = "", "", ""
 
     def moved(self, streams: Sequence[Stream], now: float) -> None:
         """These streams moved; candidates of theirs come next."""
@@ -55,7 +58,23 @@ class Scoring:
         if not candidates:
             return []
         ranked = self._score(candidates, lambda of: self.rows(of, self.streams))
-        return [self._adjusted(c, p) for c, p in zip(candidates, ranked, strict=True)]
+        found: list[float] = []
+        for c, p, after in zip(candidates, ranked, (*candidates[1:], None), strict=True):
+            likely = p
+            if c.source not in BY_ITEMS:
+                likely = self.outcomes.adjusted(p, self._arm(c), self._min)
+            found.append(likely)
+            # Of candidates of one stream and source in a row only the last is the latest.
+            if after is None or after.stream_id != c.stream_id or after.source != c.source:
+                self._keep(Scored(c, self.streams.get(c.stream_id), p, likely))
+        return found
+
+    def _keep(self, scored: Scored) -> None:
+        key = (scored.candidate.stream_id, scored.candidate.source)
+        self.latest.pop(key, None)
+        self.latest[key] = scored
+        if len(self.latest) > LATEST_MAX:
+            del self.latest[next(iter(self.latest))]
 
     def rows(self, candidates: Sequence[Candidate], streams: dict[int, Stream]) -> Matrix:
         """Features of the candidates as things are now."""
@@ -71,17 +90,6 @@ class Scoring:
 
     def _accuracy(self, c: Candidate) -> tuple[float, float]:
         return self.outcomes.accuracy(self._arm(c))
-
-    def _adjusted(self, c: Candidate, ranked: float) -> float:
-        found = ranked
-        if c.source not in BY_ITEMS:
-            found = self.outcomes.adjusted(ranked, self._arm(c), self._min)
-        key = (c.stream_id, c.source)
-        self.latest.pop(key, None)
-        self.latest[key] = Scored(c, self.streams.get(c.stream_id), ranked, found)
-        if len(self.latest) > LATEST_MAX:
-            del self.latest[next(iter(self.latest))]
-        return found
 
     def describe(self, ranker: str) -> dict[str, object]:
         """For /v1/model: the last candidates with their features as they are now, the last ones
@@ -118,8 +126,13 @@ class Scoring:
 
     def _arm(self, c: Candidate) -> Arm:
         s = self.streams.get(c.stream_id)
-        folder = f"{c.name.bucket}/{c.name.key[: c.name.key.rfind('/') + 1]}"
-        return c.source, NONE if s is None else s.pattern.value, folder
+        pattern, name = None if s is None else s.pattern, c.name
+        of = self._made_of
+        if of[2] is not name or of[1] is not pattern or of[0] != c.source:
+            folder = f"{name.bucket}/{name.key[: name.key.rfind('/') + 1]}"
+            self._made_of = c.source, pattern, name
+            self._made = c.source, NONE if pattern is None else pattern.value, folder
+        return self._made
 
     def queued(self, c: Candidate, number: int, first: int, last: int) -> None:
         """Pages [first, last) of an object will be fetched for this candidate."""

@@ -1,7 +1,6 @@
 """Boosted trees as arrays, and the ranker that asks them where they were shown to win."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -120,13 +119,13 @@ def test_an_opinion_is_kept_until_the_evidence_has_grown() -> None:
     first = ranker.score([c, c], noted)
     assert first[0] == first[1] == ranker.score([c], noted)[0]
     assert len(asked) == 1
-    ranker.score([replace(c, evidence=8), replace(c, stream_id=2), replace(c, length=300)], noted)
+    ranker.score([c._replace(evidence=8), c._replace(stream_id=2), c._replace(length=300)], noted)
     assert len(asked) == 4
     for _ in range(REUSED + 1):
         ranker.score([c], noted)
     assert len(asked) == 5
     for i in range(2 * KINDS_MAX):
-        ranker.score([replace(c, stream_id=i)], noted)
+        ranker.score([c._replace(stream_id=i)], noted)
     assert len(ranker._known) == KINDS_MAX
 
 
