@@ -50,6 +50,17 @@ def key_fault(key: str) -> str | None:
     return None
 
 
+def segment_fault(segment: str) -> str | None:
+    """Why a part of a key between slashes cannot be a file's or folder's name, or None."""
+    if not segment:
+        return "an empty path segment ('/' at the start, or '//')"
+    if segment in (".", ".."):
+        return f"a path segment is {segment!r}"
+    if len(segment.encode()) > SEGMENT_BYTES_MAX:
+        return f"a path segment has more than {SEGMENT_BYTES_MAX} bytes"
+    return None
+
+
 def path_fault(key: str) -> str | None:
     """Why `key` cannot be a path under exactly its name, or None if it can.
 
@@ -57,14 +68,18 @@ def path_fault(key: str) -> str | None:
     """
     if fault := key_fault(key):
         return fault
-    for segment in key.removesuffix("/").split("/"):
-        if not segment:
-            return "an empty path segment ('/' at the start, or '//')"
-        if segment in (".", ".."):
-            return f"a path segment is {segment!r}"
-        if len(segment.encode()) > SEGMENT_BYTES_MAX:
-            return f"a path segment has more than {SEGMENT_BYTES_MAX} bytes"
-    return None
+    return next(filter(None, map(segment_fault, key.removesuffix("/").split("/"))), None)
+
+
+def hidden_beginning(key: str) -> str:
+    """The shortest beginning of a key that is no path that no path has, with the slash behind it:
+    all keys with it are hidden. The key itself if only its end is at fault."""
+    at = 0
+    while (cut := key.find("/", at)) >= 0:
+        if segment_fault(key[at:cut]):
+            return key[: cut + 1]
+        at = cut + 1
+    return key
 
 
 def mount_fault(key: str, size: int) -> str | None:

@@ -7,19 +7,23 @@ own hold on an answer keeps from happening (see SpokeLease.held_back).
 from dataclasses import dataclass, replace
 
 from hubspoke.core.ids import ObjectEntry, ObjectName
-from hubspoke.core.namespace import NamespaceRecord, PageSpan, bucket_name
+from hubspoke.core.names import hidden_beginning, mount_fault
+from hubspoke.core.namespace import NamespaceRecord, PageSpan, bucket_name, group_end
 from hubspoke.errors import NoSuchBucket
 from hubspoke.ports import Clock, NamespaceStore
 from hubspoke.spoke.admission import Admission, Covered
 
+# Looks for a path among hidden keys, 10 us each; then it is taken for a folder.
+HIDDEN_TRIES = 64
+
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What a path is. kept_until: when the answer ends that may be kept, in the clock's seconds;
-    0.0: it may not."""
+    """What a path is; a folder hides the object of its name. kept_until: when the answer ends
+    that may be kept, in the clock's seconds; 0.0: it may not."""
 
     entry: ObjectEntry | None  # the object of that very key
-    folder: bool  # keys lie below it; or the bucket itself
+    folder: bool  # paths lie below it; or the bucket itself
     kept_until: float
 
 
@@ -67,8 +71,20 @@ class Tree:
         if not key:
             return Looked(None, bucket in self._namespace.buckets(), until)
         record = self._namespace.get(name)
-        below = self._namespace.listed(bucket, prefix=key + "/", limit=1)
-        return Looked(None if record is None else record.entry, bool(below), until)
+        folder = self.paths_below(bucket, key + "/", 1) > 0
+        return Looked(None if record is None else record.entry, folder, until)
+
+    def paths_below(self, bucket: str, prefix: str, most: int) -> int:
+        """How many keys below a prefix that ends in "/" are paths, `most` at most."""
+        after, found = "", 0
+        for _ in range(HIDDEN_TRIES):
+            listed = self._namespace.listed(bucket, prefix=prefix, after=after, limit=most)
+            for key, size, _, _ in listed:
+                found += mount_fault(key, size) is None
+            if found >= most or len(listed) < most:
+                return min(found, most)
+            after = behind(prefix, listed[-1][0])
+        return most
 
     async def page(self, bucket: str, *, prefix: str, after: str, limit: int) -> Page:
         """At most `limit` records with `prefix` behind the key `after`. Raises NoSuchBucket,
@@ -89,9 +105,11 @@ class Tree:
         await self._admission.buckets_admitted(self._clock.now() + self._deadline_s)
         return sorted(self._namespace.buckets())
 
-    def few_below(self, bucket: str, prefix: str) -> int:
-        """How many keys begin with `prefix`, at most 2 of them counted."""
-        return len(self._namespace.listed(bucket, prefix=prefix, limit=2))
+
+def behind(prefix: str, key: str) -> str:
+    """The last key that could begin with what hides `key`, found below `prefix`."""
+    beginning = hidden_beginning(key)
+    return group_end(beginning) if len(prefix) < len(beginning) < len(key) else key
 
 
 def _path(name: ObjectName) -> Covered:

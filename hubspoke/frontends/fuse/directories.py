@@ -7,18 +7,20 @@ handle that is not known (its process is gone) counts from the beginning.
 """
 
 import asyncio
+import itertools
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hubspoke.core.ids import ObjectEntry
+from hubspoke.core.names import mount_fault
 from hubspoke.core.namespace import NamespaceRecord, group_end
-from hubspoke.frontends.fuse.paths import component_fault, may_be_shadowed
-from hubspoke.spoke.tree import Tree
+from hubspoke.spoke.tree import Tree, behind
 
 # 1 ms of the loop: a read that comes meanwhile waits no longer.
 SLICE = 500
 SLICE_MIN = 16
+ROUNDS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +71,29 @@ class Place:
             self._afters.insert(i, after)
 
 
-async def entries_after(tree: Tree, bucket: str, prefix: str, after: str, limit: int) -> Slice:
-    """About `limit` entries of a folder behind a key; none may mean that the next ones come later
-    (`ended` tells). Raises NoSuchBucket, HubUnavailable, DeadlineExceeded."""
-    limit = min(max(limit, SLICE_MIN), SLICE)
-    while True:
+async def entries_after(tree: Tree, bucket: str, prefix: str, after: str, wanted: int) -> Slice:
+    """About `wanted` entries of a folder behind a key; none only at its end. Raises NoSuchBucket,
+    HubUnavailable, DeadlineExceeded."""
+    wanted = min(max(wanted, SLICE_MIN), SLICE)
+    entries: list[Shown] = []
+    limit = wanted
+    for rounds in itertools.count(1):
         page = await tree.page(bucket, prefix=prefix, after=after, limit=limit)
-        ended = len(page.records) < limit
-        entries = list(_shown(tree, prefix, page.records, ended=ended))
-        if entries or ended:
-            return Slice(entries, page.kept_until, ended)
-        # Nothing of this slice can be shown; a folder below may have been skipped in it.
-        after = _behind(prefix, page.records[-1].name.key)
+        before = len(entries)
+        entries += _shown(tree, prefix, page.records, ended=len(page.records) < limit)
+        # What was read before an await may be untrue by now: right to be told, not to be kept.
+        kept_until = 0.0 if before else page.kept_until
+        if len(page.records) < limit:
+            return Slice(entries, kept_until, True)
+        if len(entries) >= wanted // 2 or (entries and rounds >= ROUNDS_MAX):
+            return Slice(entries, kept_until, False)
+        last = page.records[-1].name.key
+        after = entries[-1].behind if len(entries) > before else behind(prefix, last)
+        # Small steps through large folders: all but one of the keys are read for nothing.
+        large = len(entries) - before < limit // 4
+        limit = SLICE_MIN if large else min(2 * limit, wanted)
         await asyncio.sleep(0)
+    raise AssertionError("a count has no end")
 
 
 async def key_before(tree: Tree, bucket: str, prefix: str, place: Place, ordinal: int) -> str:
@@ -99,39 +111,34 @@ async def key_before(tree: Tree, bucket: str, prefix: str, place: Place, ordinal
     return after
 
 
-def _behind(prefix: str, key: str) -> str:
-    """The last key that belongs to the same entry."""
-    cut = key.find("/", len(prefix))
-    return key if cut < 0 else group_end(key[: cut + 1])
-
-
 def _shown(
     tree: Tree, prefix: str, records: list[NamespaceRecord], *, ended: bool
 ) -> Iterator[Shown]:
     at, group = len(prefix), ""
     for i, record in enumerate(records):
         key = record.name.key
-        if group and key.startswith(group):
+        if (group and key.startswith(group)) or key == prefix:
             continue
         group = ""
+        if mount_fault(key, record.entry.size) is not None:
+            continue
         cut = key.find("/", at)
-        name = key[at:] if cut < 0 else key[at:cut]
         if cut >= 0:
             group = key[: cut + 1]
-        if not name or component_fault(name) is not None:
-            continue
-        if group:
-            yield Shown(name, group_end(group), None)
-        elif not _shadowed(tree, records, i, ended=ended):
-            yield Shown(name, key, record.entry)
+            yield Shown(key[at:cut], group_end(group), None)
+        elif not _is_folder_too(tree, records, i, ended=ended):
+            yield Shown(key[at:], key, record.entry)
 
 
-def _shadowed(tree: Tree, records: list[NamespaceRecord], i: int, *, ended: bool) -> bool:
-    """Whether keys below this one make its name a folder."""
+def _is_folder_too(tree: Tree, records: list[NamespaceRecord], i: int, *, ended: bool) -> bool:
+    """Whether paths below this key make a folder of its name. The key that follows in order tells
+    in nearly all cases: only what comes before "KEY/" can stand between."""
     bucket, key = records[i].name
-    if i + 1 < len(records) or ended:
-        following = records[i + 1].name.key if i + 1 < len(records) else None
-        told = may_be_shadowed(key, following)
-        if told is not None:
-            return told
-    return tree.few_below(bucket, key + "/") > 0
+    below = key + "/"
+    if i + 1 == len(records) and ended:
+        return False
+    if i + 1 < len(records):
+        following = records[i + 1].name.key
+        if following >= below and not following.startswith(below):
+            return False
+    return tree.paths_below(bucket, below, 1) > 0

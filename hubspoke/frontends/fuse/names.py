@@ -9,6 +9,7 @@ import errno
 import itertools
 
 from hubspoke.core.ids import ObjectEntry, ObjectName
+from hubspoke.core.names import segment_fault
 from hubspoke.frontends.fuse import protocol
 from hubspoke.frontends.fuse.answers import Answers
 from hubspoke.frontends.fuse.attributes import Attributes, inode
@@ -16,7 +17,6 @@ from hubspoke.frontends.fuse.directories import Place, Shown, entries_after, key
 from hubspoke.frontends.fuse.errors import Refused
 from hubspoke.frontends.fuse.nodes import OWN_FOLDER, Node, NodeTable
 from hubspoke.frontends.fuse.own_files import OwnFiles
-from hubspoke.frontends.fuse.paths import component_fault
 from hubspoke.frontends.fuse.reader import MountReader
 from hubspoke.frontends.fuse.tuning import FuseTuning
 from hubspoke.ports import Clock
@@ -149,8 +149,8 @@ class Names:
             if folder is None:  # so nothing below it is known either
                 break
             below = f"{prefix}{part}/"
-            alone = i == len(parts) - 1 or self._tree.few_below(bucket, below) < 2
-            if alone and component_fault(part) is None:
+            alone = i == len(parts) - 1 or self._tree.paths_below(bucket, below, 2) < 2
+            if alone and segment_fault(part) is None:
                 found.append((folder, part.encode()))
             prefix = below
         return found
