@@ -17,7 +17,7 @@ import numpy as np
 from hubspoke.sim.prediction.result import unique_pages
 from hubspoke.sim.prediction.run import Options, run_workload
 from hubspoke.sim.prediction.world import World
-from tests.sim.prediction.patterns import Way, recognised, unpredictable
+from tests.sim.prediction.patterns import Way, partly_read, recognised, unpredictable
 
 WARM_UP_BATCHES = 10
 
@@ -43,7 +43,7 @@ def main() -> int:
     p.add_argument("--json", action="store_true", help="one JSON document on stdout")
     a = p.parse_args()
     found: dict[str, dict[str, Any]] = {}
-    for w in recognised():
+    for w in recognised() + partly_read():
         if a.only in w.workload.title:
             found[w.workload.title] = way(w)
     for workload in unpredictable():

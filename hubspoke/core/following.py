@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from hubspoke.core.generators import backward, next_object, runway, sequential, strided
 from hubspoke.core.generators.candidates import Ahead, Candidate, DepthConfig, Listing
+from hubspoke.core.habits import Habits
 from hubspoke.core.ids import ObjectName
 from hubspoke.core.streams import Pattern, Stream
 
@@ -21,22 +22,30 @@ class Following:
     """What is believed of streams."""
 
     def __init__(
-        self, depth: DepthConfig, listing: Listing, shuffled: Callable[[ObjectName], bool]
+        self,
+        depth: DepthConfig,
+        listing: Listing,
+        habits: Habits,
+        shuffled: Callable[[ObjectName], bool],
     ) -> None:
         """shuffled: whether the object after this one in the listing is none that follows it."""
         self._shuffled = shuffled
         self._depth = depth
         self._listing = listing
+        self._habits = habits
         self._ending: OrderedDict[ObjectName, Stream] = OrderedDict()  # by the object that follows
 
     def begun(self, s: Stream) -> None:
         """A stream that begins where another one's prefetch flowed over carries it on."""
         before = self._ending.get(s.obj.name)
-        if before is None or s.start > before.spread + before.hide_bytes:
+        part = None if before is None else self._habits.part(s.obj.name, s.obj.size)
+        if before is None or part is None or s.start > part[0] + before.spread + before.hide_bytes:
             return
         s.pattern, s.boost, s.chained = before.pattern, before.boost, before.chained + 1
         s.rate = before.rate
-        s.start = 0  # the other workers' reads before this one are still to come
+        s.start = min(
+            s.start, part[0]
+        )  # the other workers' reads before this one are still to come
 
     def propose(self, s: Stream, now: float, hide_s: float, ahead: Ahead) -> list[Candidate]:
         """What the stream will read next. ahead: how much it may have ahead."""
@@ -63,7 +72,7 @@ class Following:
                 self._ending[following[0][0]] = s
                 if len(self._ending) > ENDING_MAX:
                     self._ending.popitem(last=False)
-            found += next_object.overflow(s, beyond, following, hide_s)
+            found += next_object.overflow(s, beyond, following, hide_s, self._habits)
         if not found and s.hide_bytes == 0:
             found = strided.propose(s, hide_s, waited=waited)
         if ahead.runway:

@@ -16,6 +16,7 @@ from hubspoke.core.following import YOUNG_ACCESSES, Following
 from hubspoke.core.generators import blind_fill, heads, layout, next_object
 from hubspoke.core.generators.candidates import Ahead, Candidate, Listing
 from hubspoke.core.generators.runway import SHARE_OF_CACHE
+from hubspoke.core.habits import Habits
 from hubspoke.core.ids import PAGE_BYTES, ObjectEntry, ObjectName, page_span
 from hubspoke.core.inference.inference import Inference
 from hubspoke.core.ledger import Ledger
@@ -28,7 +29,7 @@ from hubspoke.core.scheduler import Scheduler
 from hubspoke.core.scoring import Scoring
 from hubspoke.core.spoke_config import SpokeConfig
 from hubspoke.core.stream_table import StreamTable
-from hubspoke.core.streams import ACTIVE_S, Access, Pattern, Stream
+from hubspoke.core.streams import ACTIVE_S, NEVER, Access, Pattern, Stream
 
 AHEAD_BYTES_MIN = 64 << 10
 
@@ -65,9 +66,10 @@ class Prediction:
         self._fills = fills
         self._walks = next_object.Walks()
         self.epochs = Epochs(listing, cache)
-        self.layouts = layout.Layouts(cache, listing, config.depth)
-        self._heads = heads.Heads(listing, cache)
-        self._following = Following(config.depth, listing, self._heads.shuffled)
+        self.habits = Habits()
+        self.layouts = layout.Layouts(cache, listing, config.depth, self.habits)
+        self._heads = heads.Heads(listing, cache, self.habits)
+        self._following = Following(config.depth, listing, self.habits, self._heads.shuffled)
         self._relearning = Relearning(self.epochs)
         self.inference = Inference()
 
@@ -93,7 +95,7 @@ class Prediction:
 
         def opened(a: Access, stream: Stream | None) -> None:
             if self._config.prefetch and (stream is None or not stream.chained):
-                candidates.extend(self._opened(a.obj, now, hide_s))
+                candidates.extend(self._opened(a.obj, now, hide_s, whole=stream is None))
 
         moved = self.streams.observe(accesses, born, opened)
         if not self._config.prefetch:
@@ -104,6 +106,7 @@ class Prediction:
 
         self._observe_items(moved, accesses, now, relearned)
         self.scoring.moved(list(moved), now)
+        self.habits.moved(moved, hide_s)
         ahead = self._ahead(now)
         for s in sorted(moved, key=lambda s: s.stream_id):
             found = self.layouts.propose(s, moved[s], now, hide_s)
@@ -179,12 +182,15 @@ class Prediction:
         want = self._line(now) - outstanding
         return self._heads.propose(want, room, self.epochs.sets, now)
 
-    def _opened(self, obj: CachedObject, now: float, hide_s: float) -> list[Candidate]:
+    def _opened(
+        self, obj: CachedObject, now: float, hide_s: float, *, whole: bool
+    ) -> list[Candidate]:
         if self._heads.shuffled(obj.name):
             return []
         size = min(obj.size, next_object.WHOLE_BYTES_MAX)
         floor = self._config.depth.floor_bytes
-        return self._walks.opened(obj.name, size, self._listing, now, hide_s, floor)
+        most = NEVER if whole else self.habits.of_next(obj.name)
+        return self._walks.opened(obj.name, size, self._listing, now, hide_s, floor, most)
 
     def _queue(self, candidates: Sequence[Candidate], now: float) -> list[CachedObject]:
         """Queue what of the candidates is absent and chosen; returns objects made obsolete."""

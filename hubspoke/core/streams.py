@@ -32,6 +32,7 @@ REREAD_BYTES_MIN = 256 << 10
 TAIL_BYTES = 64 << 10  # of an object, for a directory
 CLIENTS_PER_STREAM_MAX = 256
 RATE_WINDOW_S = 1.0
+NEVER = 1 << 62  # beyond the end of all objects
 ACTIVE_S = 10.0  # who has read nothing for so long waits for nothing
 
 
@@ -170,10 +171,19 @@ class Stream:
     judged: int = 0  # accesses at the last look at random reads
     head: bool | None = None  # of a first read at the start: whether more of it is fetched at once
     gone: bool = False  # no longer in the table
+    # Where its readers will leave the file (`habits`), and where if they read it downwards.
+    end_at: int = NEVER
+    bottom_at: int = 0
+    left: bool = False  # they have
 
     @property
     def spread(self) -> int:
         return self.hi - self.recent_lo
+
+    @property
+    def end(self) -> int:
+        """Of what is read of the object, as far as is known."""
+        return min(self.obj.size, self.end_at)
 
     @property
     def ended(self) -> bool:
@@ -213,12 +223,14 @@ class Stream:
         return None
 
     def rereads(self, offset: int, length: int) -> bool:
-        """Whether a read starts the object anew: it has been read to its end, or lies well
-        behind the front, and these pages were read before. Random reads come back at any time."""
+        """Whether a read starts the object anew: it has been read to its end or was left, or the
+        read lies well behind the front, and these pages were read before. Random reads come back
+        at any time."""
         if self.pattern is Pattern.RANDOM:
             return False
         end = offset + length
-        if not self.ended and end > self.recent_lo - max(self.spread, REREAD_BYTES_MIN):
+        done = self.ended or self.left
+        if not done and end > self.recent_lo - max(self.spread, REREAD_BYTES_MIN):
             return False
         return self.marks.all(offset // PAGE_BYTES, -(-end // PAGE_BYTES))
 

@@ -13,6 +13,7 @@ from hubspoke.core.epochs.large_files import LargeFiles
 from hubspoke.core.epochs.shelf import Shelf
 from hubspoke.core.eviction.by_item import Wanted
 from hubspoke.core.generators.known_order import ahead
+from hubspoke.core.streams import NEVER
 from tests.core.virtual_wan import Names
 
 N = 1_000
@@ -132,7 +133,7 @@ def test_large_files_are_kept_while_the_first_reads_decide() -> None:
     files = LargeFiles(items, cache)
     reading = dict.fromkeys(order(1, n=n).items[-3:-1].tolist(), 0)
     assert files.follow([job], reading, objects[0].data_set)
-    coming = [int(c.name.key[2:]) for c in files.propose(0, 4096, hungry=False)]
+    coming = [int(c.name.key[2:]) for c in files.propose(0, 4096, NEVER, hungry=False)]
     assert {int(second.items[0]), int(third.items[0])} <= set(coming)
     read(job, np.concatenate((order(1, n=n).items[-1:], third.items[:1])))
     assert job.guessing
@@ -140,5 +141,5 @@ def test_large_files_are_kept_while_the_first_reads_decide() -> None:
     assert objects[0].data_set.items is files, "blocks do not change their policy in between"
     later = objects[int(second.items[-1])]
     assert cache.make_room(MIB, Wanted(later, 0, False)) == [], "all is read in this epoch"
-    found = files.propose(0, 4096, hungry=False)
+    found = files.propose(0, 4096, NEVER, hungry=False)
     assert {int(c.name.key[2:]) for c in found} == {int(second.items[0]), int(third.items[1])}

@@ -27,11 +27,12 @@ class Interleave:
         a_client_each: bool = False,
         start: int = 0,
         pause_s: float = PAUSE_S,
+        reads: int = FILE_BYTES // READ_BYTES,
     ) -> None:
         self.lab = lab
         self.left = iter(order)
         self.a_client_each = a_client_each
-        self.start, self.reads = start // READ_BYTES, FILE_BYTES // READ_BYTES
+        self.start, self.reads = start // READ_BYTES, reads
         self.opened: list[int] = []  # place among all reads of each opening
         for reader in range(READERS):
             self.open(f"r{reader}")
@@ -89,6 +90,16 @@ def test_a_cache_of_half_the_files_keeps_the_heads_for_the_next_epoch() -> None:
     assert all(lab.states[i] is ReadState.HIT for i in job.opened)
     assert misses(lab, first) <= 32  # a head is an eighth of the cache over all files: four reads
     assert lab.received - received <= 1.15 * FILES * FILE_BYTES / 2
+
+
+def test_of_files_that_are_left_no_more_than_was_read_of_others_comes() -> None:
+    lab = Lab(files(count=64))
+    order = list(range(64))
+    random.Random(5).shuffle(order)
+    Interleave(lab, order, reads=4)
+    for number in order[16:]:
+        obj = lab.core.cache.current(ObjectName("b", f"data/f{number:03}"))
+        assert obj is not None and obj.resident * 4096 == 4 * READ_BYTES
 
 
 def test_readers_with_a_connection_for_each_file_are_followed_too() -> None:

@@ -9,6 +9,7 @@ from hubspoke.core.epochs.known import KnownOrder
 from hubspoke.core.epochs.large_files import LargeFiles
 from hubspoke.core.eviction.by_item import Wanted
 from hubspoke.core.ids import PAGE_BYTES, ObjectName
+from hubspoke.core.streams import NEVER
 from tests.core.virtual_wan import Names
 
 MIB = 1 << 20
@@ -69,17 +70,17 @@ def test_of_a_file_that_is_being_read_only_what_lies_behind_its_reader_goes() ->
 
 def test_heads_of_the_files_opened_next_come() -> None:
     folder = Folder(read=[15, 14], reading={15: 0, 14: 0})
-    found = folder.files.propose(0, MIB, hungry=False)
+    found = folder.files.propose(0, MIB, NEVER, hungry=False)
     assert [(c.name.key, c.offset, c.length) for c in found] == [
         ("d/13", 0, MIB),
         ("d/12", 0, MIB),
     ]
-    assert folder.files.propose(0, MIB, hungry=False) == []
+    assert folder.files.propose(0, MIB, NEVER, hungry=False) == []
 
 
 def test_whole_files_come_into_the_room_of_what_was_read() -> None:
     folder = Folder(read=[15, 14], reading={})
-    found = folder.files.propose(64 * MIB, MIB, hungry=True)[1:]
+    found = folder.files.propose(64 * MIB, MIB, NEVER, hungry=True)[1:]
     assert {c.name for c in found} <= {ObjectName("b", "d/07"), ObjectName("b", "d/06")}
     room = 2 * BLOCKS * MIB
     assert 0.9 * room <= sum(c.length for c in found) <= room

@@ -6,6 +6,7 @@ from hubspoke.core.cache import Cache
 from hubspoke.core.cached_object import CachedObject
 from hubspoke.core.generators.candidates import Candidate, DepthConfig
 from hubspoke.core.generators.layout import Layouts
+from hubspoke.core.habits import Habits
 from hubspoke.core.ids import ObjectEntry, ObjectName, ReadState, Version, page_span
 from hubspoke.core.layouts.layout import NoLayout, finish
 from hubspoke.core.layouts.probe import Look, read
@@ -46,7 +47,8 @@ class Spoke:
     now: float = 0.0
 
     def __post_init__(self) -> None:
-        self.layouts = Layouts(self.cache, self.folder, DepthConfig())
+        self.habits = Habits()
+        self.layouts = Layouts(self.cache, self.folder, DepthConfig(), self.habits)
         self.streams = StreamTable()
         self.looks = 0
 
@@ -83,9 +85,9 @@ class Spoke:
             obj = self.open(key)
             self.bring(obj, offset, length)
             access = Access(obj, offset, length, "c", self.now, state)
-            for s, accesses in self.streams.observe(
-                [access], lambda s: None, lambda *_: None
-            ).items():
+            moved = self.streams.observe([access], lambda s: None, lambda *_: None)
+            self.habits.moved(moved, HIDE_S)
+            for s, accesses in moved.items():
                 self.proposed = self.layouts.propose(s, accesses, self.now, HIDE_S)
                 found += self.proposed or []
                 self.stream = s
@@ -133,6 +135,22 @@ def test_same_columns_of_the_coming_row_groups_are_proposed() -> None:
     assert {(1, 7), (2, 2), (2, 7), (3, 2)} <= found
     assert spoke.stream.describe()["layout"] == "parquet, 2 of 10 columns"
     assert spoke.layouts.in_groups(spoke.stream.obj)
+
+
+def test_of_files_whose_first_groups_are_read_no_others_come() -> None:
+    spoke = Spoke(a_folder(8))
+    for number in range(6):
+        key = f"t/{number:03}.parquet"
+        spoke.read_footer(key)
+        for group in range(5):
+            spoke.read_columns(key, group, 2, 7)
+    key = "t/006.parquet"
+    found = spoke.read_footer(key)
+    for group in range(5):
+        found += spoke.read_columns(key, group, 2, 7)
+    assert max(group for group, _ in parts(found, key)) == 4
+    further = parts(spoke.read(key, place(5, 2), state=ReadState.MISS), key)
+    assert {(6, 2), (6, 7)} <= further
 
 
 def test_requests_are_exact() -> None:

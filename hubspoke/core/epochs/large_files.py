@@ -168,15 +168,15 @@ class LargeFiles:
 
     # -- what comes ---------------------------------------------------------------------------
 
-    def propose(self, want: int, head: int, *, hungry: bool) -> list[Candidate]:
-        """What the jobs open next. head: bytes that hide latency. hungry: the path is the
-        bottleneck: `want` bytes of whatever comes next."""
+    def propose(self, want: int, head: int, most: int, *, hungry: bool) -> list[Candidate]:
+        """What the jobs open next. head: bytes that hide latency. most: bytes that are read of a
+        file. hungry: the path is the bottleneck: `want` bytes of whatever comes next."""
         found: list[Candidate] = []
         for job in self._jobs:
             if job.follower is not None:
                 found += self._heads(job, job.follower, head)
                 if hungry and len(self._jobs) == 1:
-                    found += self._whole(job, job.follower, want)
+                    found += self._whole(job, job.follower, want, most)
             elif job.guesses is not None:
                 for guess in job.guesses.followers:
                     found += self._heads(job, guess, head)
@@ -201,7 +201,7 @@ class LargeFiles:
             found += self._candidate(number, 0, head, (i + 1) / max(job.rate, 1e-3), job)
         return found
 
-    def _whole(self, job: Job, f: Follower, want: int) -> list[Candidate]:
+    def _whole(self, job: Job, f: Follower, want: int, most: int) -> list[Candidate]:
         self._refresh()
         if f is not self._follower:
             self._follower, self._filled = f, (0, 0)
@@ -215,8 +215,8 @@ class LargeFiles:
             if want <= 0 or at >= len(order):
                 break
             number = int(order[at])
-            size = self.items.range(number)[2]
-            if job.read[number] or offset >= size or self._whole_here(number):
+            size = min(self.items.range(number)[2], most)
+            if job.read[number] or offset >= size or self._here(number, size):
                 at, offset = at + 1, 0
                 continue
             n = min(want, size - offset)
@@ -226,9 +226,10 @@ class LargeFiles:
         self._filled = at, offset
         return found
 
-    def _whole_here(self, number: int) -> bool:
+    def _here(self, number: int, size: int) -> bool:
+        """Whether the file is here, as much as is read of it."""
         obj = self._cache.current(self.items.object_name(number))
-        return obj is not None and obj.resident == len(obj.pages)
+        return obj is not None and obj.resident * PAGE_BYTES >= size
 
     def _candidate(
         self, number: int, offset: int, length: int, use_in_s: float, job: Job

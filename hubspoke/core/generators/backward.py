@@ -47,8 +47,8 @@ def propose(
     end = s.hi if waited else min(s.planned, s.hi)
     s.planned = s.recent_lo - s.hide_bytes - part_bytes(rate, ahead.most)
     found = []
-    while end > max(0, s.planned):
-        start = max(0, s.planned, (end - 1) // BLOCK_BYTES * BLOCK_BYTES)
+    while end > max(s.bottom_at, s.planned):
+        start = max(s.bottom_at, s.planned, (end - 1) // BLOCK_BYTES * BLOCK_BYTES)
         use_in_s = max(0, s.recent_lo - end) / rate
         found.append(
             Candidate(

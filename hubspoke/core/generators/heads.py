@@ -21,8 +21,9 @@ from hubspoke.core.epochs.items import Folder, ListedItems, folder_of
 from hubspoke.core.epochs.large_files import LargeFiles
 from hubspoke.core.epochs.shelf import IDLE_S
 from hubspoke.core.generators.candidates import Candidate, Listing
+from hubspoke.core.habits import Habits
 from hubspoke.core.ids import ObjectName, ReadState
-from hubspoke.core.streams import Access, Pattern, Stream
+from hubspoke.core.streams import NEVER, Access, Pattern, Stream
 
 LARGE_BYTES = 4 << 20  # a folder of smaller files is read by items, not by streams
 FILES_MAX = 16_384  # a folder with more would need heads too short to be of use
@@ -70,6 +71,7 @@ class Files:
     top: int = 0  # the last in listing order that was opened
     shuffled: bool = False  # they were opened apart from listing order
     burst: float = 0.0
+    most: int = NEVER  # of each file that is read (`habits`)
     length: int = 0  # of the heads being brought
     at: int = 0  # the next file to bring the head of
     filled: tuple[int, int] = (0, 0)  # file and offset up to which whole ones were brought
@@ -136,8 +138,9 @@ class Files:
 class Heads:
     """Watches which files are opened; proposes the heads of those that are not yet."""
 
-    def __init__(self, listing: Listing, cache: Cache) -> None:
+    def __init__(self, listing: Listing, cache: Cache, habits: Habits) -> None:
         self._listing = listing
+        self._habits = habits
         self._cache = cache
         self._folders: dict[Folder, Files] = {}
 
@@ -190,10 +193,13 @@ class Heads:
         for folder, files in self._folders.items():
             if not files.items.complete:
                 continue
+            habit = self._habits.get(folder)
+            files.most = NEVER if habit is None else habit.end(0)
             brought: list[Candidate] = []
             known = self._known(files, sets.get(folder), now)
             if known is not None:
-                brought = known.propose(want, _wanted(files), hungry=files.starved > 0)
+                hungry = files.starved > 0
+                brought = known.propose(want, _wanted(files), files.most, hungry=hungry)
             elif want > 0 and files.believed:
                 brought = _heads(files, want, self._cache.capacity)
                 if not brought and files.hungry(now):
@@ -255,7 +261,8 @@ def _carry_on(files: Files, s: Stream) -> None:
 
 def _wanted(files: Files) -> int:
     """Bytes that a reader takes while the rest is asked for."""
-    return max(HEAD_BYTES_MIN, min(int(files.burst * MARGIN), HEAD_BYTES_MAX))
+    wanted = max(HEAD_BYTES_MIN, min(int(files.burst * MARGIN), HEAD_BYTES_MAX))
+    return min(wanted, files.most)
 
 
 def _heads(files: Files, want: int, capacity: int) -> list[Candidate]:
@@ -294,10 +301,11 @@ def _fill(files: Files, want: int) -> list[Candidate]:
         if want <= 0 or item >= items.count:
             break
         place = None if files.opened[item] else items.place(item)
-        if place is None or at >= place[3]:
+        size = 0 if place is None else min(place[3], files.most)
+        if place is None or at >= size:
             item, at = item + 1, 0
             continue
-        name, entry, _, size = place
+        name, entry = place[:2]
         n = min(want, size - at)
         found.append(Candidate("heads", 0, name, entry, at, n, FILL_USE_IN_S, files.openings))
         at += n

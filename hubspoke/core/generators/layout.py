@@ -14,18 +14,19 @@ objects of no known format; of a folder with four of these no more are looked at
 index: it is only known to be read to its end.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from hubspoke.core.cache import Cache
 from hubspoke.core.cached_object import CachedObject
 from hubspoke.core.generators.candidates import Candidate, DepthConfig, Listing
 from hubspoke.core.generators.columns import Reading
 from hubspoke.core.generators.file_set import FileSet, Prepared, key_of
+from hubspoke.core.habits import Habits
 from hubspoke.core.ids import ObjectName
 from hubspoke.core.layouts.book import PARTS_KEPT_MAX, Book
 from hubspoke.core.layouts.layout import Layout
 from hubspoke.core.layouts.probe import Look, Seen
-from hubspoke.core.streams import RATE_WINDOW_S, Access, Pattern, RateMeter, Stream
+from hubspoke.core.streams import NEVER, RATE_WINDOW_S, Access, Pattern, RateMeter, Stream
 
 SIZE_MIN = 256 << 10  # a smaller object is there as soon as it was opened
 YOUNG_ACCESSES = 4  # no other generator knows anything yet
@@ -41,11 +42,14 @@ INDEX_MAX = 16 << 20
 class Layouts:
     """Every method is one event; `propose` gives what is to be fetched."""
 
-    def __init__(self, cache: Cache, listing: Listing, depth: DepthConfig) -> None:
+    def __init__(self, cache: Cache, listing: Listing, depth: DepthConfig, habits: Habits) -> None:
+        """habits: how much is read of the files of a folder; of later groups nothing is
+        brought."""
         self.book = Book(cache, self._seen)
         self._cache = cache
         self._listing = listing
         self._depth = depth
+        self._habits = habits
         self._sets: dict[tuple[str, str, str], FileSet] = {}
         self._readings: dict[int, list[Reading]] = {}
         self._found: list[Candidate] = []  # by what was seen since the last call
@@ -307,7 +311,7 @@ class Layouts:
                 (position - r.at) / max(rate, 1 << 20),
                 r.groups_read,
             )
-            for position, offset, length in r.row.pieces(start, r.planned)
+            for position, offset, length in _before(s.end, r.row.pieces(start, r.planned))
         ]
 
     # -- files that are not opened yet --------------------------------------------------------
@@ -331,7 +335,16 @@ class Layouts:
         if r.row is None or want < p.head + r.row.bytes // layout.groups:
             return []
         start, p.head = p.head, min(want, r.row.bytes)
+        part = self._habits.part(name, NEVER)
+        end = NEVER if part is None else part[1]
         return [
             Candidate("layout", 0, name, None, offset, length, PREPARED_IN_S, len(files.opened))
-            for _, offset, length in r.row.pieces(start, p.head)
+            for _, offset, length in _before(end, r.row.pieces(start, p.head))
         ]
+
+
+def _before(end: int, pieces: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
+    """What of (position, offset, length) lies before a byte of the file."""
+    for position, offset, length in pieces:
+        if offset < end:
+            yield position, offset, min(length, end - offset)

@@ -2,7 +2,8 @@
 
 Assumes: loaders sort their files by name, so the listing is the order. Two forms:
 - the tail of a dense stream flows over into the next object of the folder, before the end is
-  reached; a stream that was entered this way carries pattern, rate and boost on;
+  reached, or where its readers leave the folder's files (`habits`); a stream that was entered this
+  way carries pattern, rate and boost on;
 - a folder whose objects are opened one after the other (by any number of workers, in any order
   inside a window) is a sequential stream of whole objects.
 Does not hold for shuffled file lists; then the second form sees openings far apart and is silent,
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hubspoke.core.generators.candidates import Candidate, Listing
+from hubspoke.core.habits import Habits
 from hubspoke.core.ids import ObjectEntry, ObjectName, StoredObject
 from hubspoke.core.streams import RateMeter, Stream
 
@@ -29,18 +31,22 @@ WHOLE_BYTES_MAX = 4 << 20  # of an object opened in a walk, at most this much in
 
 
 def overflow(
-    s: Stream, beyond: int, following: Sequence[StoredObject], hide_s: float
+    s: Stream, beyond: int, following: Sequence[StoredObject], hide_s: float, habits: Habits
 ) -> list[Candidate]:
-    """The first `beyond` bytes after the end of the stream's object, in the objects after it."""
+    """The first `beyond` bytes after the end of the stream's object, in the objects after it: of
+    each what is read of such files."""
     found: list[Candidate] = []
     for name, entry in following:
         if beyond <= 0:
             break
-        n = min(beyond, entry.size)
+        part = habits.part(name, entry.size)
+        if part is None:
+            break
+        start, n = part[0], min(beyond, part[1] - part[0])
         beyond -= n
         if n:
             found.append(
-                Candidate("next_object", s.stream_id, name, entry, 0, n, hide_s, 1 + s.chained)
+                Candidate("next_object", s.stream_id, name, entry, start, n, hide_s, 1 + s.chained)
             )
     return found
 
@@ -56,7 +62,9 @@ class Walk:
     recent: deque[int] = field(default_factory=lambda: deque(maxlen=32))
     frontier: int = 0
     planned: int = 0
-    ahead: int = 0  # bytes between the two
+    ahead: int = 0  # bytes between the two, and of each object there
+    brought: deque[int] = field(default_factory=deque)
+    most: int = WHOLE_BYTES_MAX  # of each
     opened: int = 0  # bytes
     apart: int = 0  # openings elsewhere since it was a walk
 
@@ -67,14 +75,18 @@ class Walk:
         spread = max(self.recent) - min(self.recent) + 1
         return spread <= SPREAD_MAX * 2 and len(set(self.recent)) / spread >= DENSITY_MIN
 
-    def size(self, at: int) -> int:
-        """Bytes that are brought of the object at a place, which is not the first."""
-        return min(self.entries[at - 1].size, WHOLE_BYTES_MAX)
+    def bring(self) -> int:
+        """One object more is planned; returns how many bytes of it, by its place."""
+        self.planned += 1
+        n = min(self.entries[self.planned - 1].size, self.most)
+        self.brought.append(n)
+        self.ahead += n
+        return n
 
     def advance(self, at: int) -> None:
         """The object at this place was opened."""
-        for i in range(self.frontier + 1, min(at, self.planned) + 1):
-            self.ahead -= self.size(i)
+        for _ in range(self.frontier, min(at, self.planned)):
+            self.ahead -= self.brought.popleft()
         self.frontier = max(self.frontier, at)
         self.planned = max(self.planned, self.frontier)
 
@@ -93,8 +105,10 @@ class Walks:
         now: float,
         hide_s: float,
         floor_bytes: int,
+        most: int = WHOLE_BYTES_MAX,
     ) -> list[Candidate]:
-        """An object was opened (its first access of a stream); returns what follows it."""
+        """An object was opened (its first access of a stream); returns what follows it, at most
+        `most` bytes of each object."""
         folder = (name.bucket, name.key[: name.key.rfind("/") + 1])
         walk = self._folders.pop(folder, None)
         if walk is None or name not in walk.place:
@@ -107,8 +121,9 @@ class Walks:
             return []
         walk.recent.append(at)
         walk.advance(at)
-        walk.rate.add(entry_size, now)
-        walk.opened += entry_size
+        walk.most = min(most, WHOLE_BYTES_MAX)
+        walk.rate.add(min(entry_size, walk.most), now)
+        walk.opened += min(entry_size, walk.most)
         if not walk.dense:
             return []
         walk.apart = 0
@@ -137,10 +152,7 @@ class Walks:
         want = max(min(walk.rate.per_second(now) * hide_s, walk.opened), floor_bytes)
         found: list[Candidate] = []
         while walk.planned + 1 < len(walk.names) and walk.ahead < want:
-            walk.planned += 1
-            i = walk.planned
-            n = walk.size(i)
-            walk.ahead += n
+            n, i = walk.bring(), walk.planned
             if n:
                 name, entry = walk.names[i], walk.entries[i - 1]
                 found.append(

@@ -17,11 +17,11 @@ def extend(s: Stream, now: float, runway_s: float, most: int) -> list[Candidate]
     if s.pattern is not Pattern.SEQUENTIAL:
         return []
     rate = s.rate.per_second(now)
-    end = min(s.hi + int(min(rate * runway_s, most)), s.obj.size)
+    end = min(s.hi + int(min(rate * runway_s, most)), s.end)
     start = max(s.planned, s.runway_to)
     n = min(STEP_BYTES, end - start)
-    # A whole step, or what is left of the object.
-    if n <= 0 or (n < STEP_BYTES and end < s.obj.size and n < (end - s.hi) // 16):
+    # A whole step, or what is left of it.
+    if n <= 0 or (n < STEP_BYTES and end < s.end and n < (end - s.hi) // 16):
         return []
     s.runway_to = start + n
     use_in_s = (start - s.hi) / max(rate, 1.0)

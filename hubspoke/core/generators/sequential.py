@@ -115,14 +115,15 @@ def propose(
     waited: bool = False,
     ahead: Ahead,
 ) -> tuple[list[Candidate], int]:
-    """Candidates inside the stream's own object, and how many bytes beyond its end are due too.
+    """Candidates inside the stream's own object, and how many bytes beyond are due too, if they
+    follow: beyond where its readers will leave it, if that is known.
 
     ahead: how much the cache can spare. waited: a read was no hit, so something
     planned is not there: look at all of it again.
 
     Sets `s.hide_bytes`: what must be ahead of the front so that latency is hidden.
     """
-    size = s.obj.size
+    end = s.end
     if not waited and s.hi < s.look_at and s.pattern is Pattern.SEQUENTIAL:
         return [], 0
     if s.pattern is Pattern.RANDOM:
@@ -130,7 +131,9 @@ def propose(
             return [], 0
         s.judged = s.accesses
     if s.accesses == 1 and s.head and s.pattern is Pattern.UNKNOWN and s.planned == 0:
-        return _ahead(s, min(size, s.hi + HEAD_BYTES), hide_s, 1), 0
+        # Where it is known how much is read of such files, no guess is needed.
+        head = HEAD_BYTES if s.end_at >= s.obj.size else max(HEAD_BYTES, ahead.least)
+        return _ahead(s, min(end, s.hi + head), hide_s, 1), 0
     if not judge(s, ahead):
         s.hide_bytes = 0
         return [], 0
@@ -146,7 +149,7 @@ def propose(
         # Extend by a whole part at a time: a request for every read would cost as many round
         # trips' worth of headers as the reads themselves.
         target = s.hi + s.hide_bytes + part
-        return _ahead(s, target, hide_s, s.accesses), max(0, target - size)
+        return _ahead(s, target, hide_s, s.accesses), max(0, target - end)
     return [], 0
 
 
@@ -162,7 +165,7 @@ def _ahead(s: Stream, target: int, hide_s: float, evidence: int) -> list[Candida
     # is found out.
     start = s.first_unread()
     s.planned = max(s.planned, target)
-    n = min(target, s.obj.size) - start
+    n = min(target, s.end) - start
     if n <= 0:
         return []
     return [Candidate("sequential", s.stream_id, s.obj.name, None, start, n, 0.0, evidence)]

@@ -44,7 +44,7 @@ def _runs(s: Stream, cursor: Cursor, count: int, period: float, *, waited: bool)
     found = []
     for k in range(first_k, count + 1):
         start = cursor.run_end if k == 0 else cursor.run_start + k * jump
-        end = min(cursor.run_start + k * jump + length, s.obj.size)
+        end = min(cursor.run_start + k * jump + length, s.end)
         first = max(0, start) // PAGE_BYTES * PAGE_BYTES
         if start < 0 or end <= first:
             continue

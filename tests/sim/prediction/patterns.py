@@ -22,11 +22,12 @@ Reads = Callable[[int, int, int], Sequence[Read]]
 @dataclass(frozen=True)
 class Way:
     """pattern: what its streams are to be called. cold: reads that no rule can foresee, the
-    first of each object."""
+    first of each object. followed: which file is next can be foreseen."""
 
     workload: Workload
     pattern: Pattern
     cold: int = 0
+    followed: bool = True
 
 
 def workload(
@@ -109,6 +110,38 @@ def many_objects(count: int, size: int) -> Way:
     job = JobSpec(workers, 1, 5 * STEP_S, [4 * rounds], reads)
     made = workload(f"{count} objects at once", [size] * count, job)
     return Way(made, Pattern.SEQUENTIAL, cold=count)
+
+
+def parts(
+    title: str, start: int, length: int, *, shuffled: bool = False, size: int = 8 * MIB
+) -> Way:
+    """Of each of 256 files one part, by four workers, each a file at a time; `start` below 0 is
+    counted from the end."""
+    files, workers = 256, 4
+    order, at = list(range(files)), start % size
+    if shuffled:
+        random.Random(5).shuffle(order)
+
+    def reads(epoch: int, rank: int, step: int) -> list[Read]:
+        number = order[step * workers + rank]
+        return [(number, offset, READ) for offset in range(at, at + length, READ)]
+
+    job = JobSpec(workers, 1, STEP_S, [files // workers], reads)
+    made = workload(title, [size] * files, job)
+    return Way(made, Pattern.SEQUENTIAL, followed=not shuffled)
+
+
+def partly_read() -> list[Way]:
+    """Files that are left before their end, or begun behind their start."""
+    return [
+        parts("heads of files in order", 0, MIB),
+        parts("heads of files shuffled", 0, MIB, shuffled=True),
+        parts("short heads shuffled", 0, 4 * READ, shuffled=True),
+        parts("tails of files in order", -MIB, MIB),
+        parts("tails of files shuffled", -MIB, MIB, shuffled=True),
+        parts("middles of files in order", 3 * MIB, MIB),
+        parts("middles of files shuffled", 3 * MIB, MIB, shuffled=True),
+    ]
 
 
 def recognised() -> list[Way]:

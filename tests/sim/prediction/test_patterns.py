@@ -9,7 +9,7 @@ from hubspoke.sim.prediction.run import Options, run_workload
 from hubspoke.sim.prediction.sim_spoke import SimSpoke
 from hubspoke.sim.prediction.workload import Workload
 from hubspoke.sim.prediction.world import World
-from tests.sim.prediction.patterns import Way, recognised, unpredictable
+from tests.sim.prediction.patterns import Way, partly_read, recognised, unpredictable
 
 WARM_UP_BATCHES = 10
 
@@ -29,6 +29,22 @@ def test_recognised_within_ten_batches_and_nothing_crosses_twice(way: Way) -> No
     patterns = [s.pattern for s in world.reader.core.prediction.streams if s.accesses >= 16]
     assert way.cold or patterns
     assert patterns.count(way.pattern) >= 0.9 * len(patterns)
+
+
+@pytest.mark.parametrize("way", partly_read(), ids=lambda way: way.workload.title)
+def test_of_files_that_are_left_no_more_comes_than_is_read_of_them(way: Way) -> None:
+    world = World(way.workload, search_s=None)
+    world.run()
+    reads = world.recorder.reads()
+    unique = 4096 * unique_pages(reads, np.ones(len(reads.at), dtype=bool))
+    assert world.path.delivered <= 1.10 * unique
+    later = set(reads.objects[reads.batches >= 5].tolist())
+    cached = world.spoke.core.cache.objects.values()
+    names = {f"d/{number:06}" for number in later}
+    brought = sum(4096 * obj.resident for obj in cached if obj.name.key in names)
+    assert brought <= 1.05 * len(later) * unique / len(set(reads.objects.tolist()))
+    if way.followed:
+        assert np.mean(reads.states[reads.batches >= WARM_UP_BATCHES] == 0) >= 0.99
 
 
 @pytest.mark.parametrize("workload", unpredictable(), ids=lambda w: w.title)
