@@ -62,6 +62,7 @@ class Mount:
         self._tuning = tuning or FuseTuning()
         self._mounted: Mounted | None = None
         self._server: FuseServer | None = None
+        self._watch: asyncio.Task[None] | None = None
         service.follower.call_back(self._call_back)
 
     async def start(self) -> None:
@@ -91,11 +92,19 @@ class Mount:
         await asyncio.to_thread(set_read_ahead, mounted, self._tuning.read_ahead)
         agreed = server.agreed
         assert agreed is not None
+        self._watch = asyncio.create_task(self._watched(server, point))
         log.info("mounted point=%s fuse=7.%d flags=%#x", point, agreed.minor, agreed.flags)
+
+    async def _watched(self, server: FuseServer, point: Path) -> None:
+        """Somebody else may unmount it: then S3 goes on alone, and no name is kept elsewhere."""
+        await server.channel.gone.wait()
+        log.warning("unmounted by somebody else point=%s", point)
 
     async def close(self) -> None:
         """Unmount. Who still has files open there gets ENOTCONN from then on. Idempotent."""
         mounted, server = self._mounted, self._server
+        if self._watch is not None:
+            self._watch.cancel()
         self._mounted = self._server = None
         if server is None or mounted is None:
             return

@@ -111,7 +111,9 @@ def _looked(point: Path) -> str | None:
 
     def look() -> None:
         try:
-            found.append(None if os.path.isdir(os.stat(point) and point) else "no folder")
+            # Not stat: the kernel answers that of a dead mount's root from what it kept.
+            os.statvfs(point)
+            found.append(None if os.path.isdir(point) else "no folder")
         except OSError as e:
             found.append(e.strerror)
 

@@ -142,12 +142,14 @@ class NodeTable:
             self._journal.forgotten(node_id)
         return node
 
-    def restore(self, records: Iterable[NodeRecord]) -> None:
+    def restore(self, records: Iterable[NodeRecord], highest: int) -> None:
         """Take over what a process that is gone had told the kernel, before anything is asked.
+        highest: of all ids that were ever added, forgotten ones too.
 
         How many references the kernel has of these is not known: the first `forget` of one that
         was not looked up since takes it away, as the kernel sends it when it has none left.
         """
+        self._next = max(self._next, highest + 1)
         for record in records:
             resolved = None
             if record.version is not None:
@@ -158,7 +160,6 @@ class NodeTable:
             node = Node(record.id, record.bucket, record.key, resolved, record.complete)
             self._nodes[node.id] = node
             self._ids[_key(node)] = node.id
-            self._next = max(self._next, node.id + 1)
 
     def _add(self, key: _Key, resolved: Resolved | None, complete: bool) -> Node:
         node = Node(self._next, key[0], key[1], resolved, complete)
