@@ -39,6 +39,14 @@ class InvalidRequest(HubSpokeError):
     """A malformed or unacceptable argument, header or body."""
 
 
+class InvalidField(InvalidRequest):
+    """One part of what was sent is wrong; `field` is its path: `plan.3.ranges.0`."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
 class BadDigest(HubSpokeError):
     """The bytes received do not match the checksum that came with them."""
 
@@ -87,6 +95,22 @@ class Overloaded(HubSpokeError):
     """A bounded queue or budget is full."""
 
     retryable = True
+
+
+class PlansFull(Overloaded):
+    """No more hints are held now; `retry_after_s`: until some of them were read."""
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class TooLarge(HubSpokeError):
+    """What was sent is more than is ever taken."""
+
+
+class PrefetchOff(HubSpokeError):
+    """Nothing is fetched in advance here, so that what was sent would have no effect."""
 
 
 class CorruptFrame(HubSpokeError):

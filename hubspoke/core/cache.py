@@ -60,7 +60,7 @@ class Cache:
         self.pins = Pins()
         self.away = Away()
         self._victims = Victims(capacity, self.objects)
-        self.read_again = self._victims.read_again
+        self.read_again, self.hinted = self._victims.read_again, self._victims.hinted
         self.by_items, self.by_blocks = self._victims.by_items, self._victims.by_blocks
         self.goes_by_items = self._victims.goes_by_items
         self._next_number = 1

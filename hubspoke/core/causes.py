@@ -5,8 +5,9 @@
     most of it read before, dropped since  evicted
     first read of a version that replaced one that was cached    invalidated
     of a data set whose jobs read everything in turn,
+      or named by a posted plan,
       while prefetches of it fill the path late_bandwidth: its turn has not come
-    of a stream or data set that is known  not_predicted
+    of a stream, set or plan that is known not_predicted
     else                                   cold_start
 
 The first that holds is the cause. `bypassed` is the shell's: the disks took no part. What an order
@@ -43,8 +44,9 @@ def cause_of(
     if replaced:
         return "invalidated"
     known = prediction.epochs.known(obj.name)
-    if known is not None and known.comes and prediction.busy:
+    hinted = prediction.hints.knows(obj, first, last)
+    if prediction.busy and (hinted or (known is not None and known.comes)):
         return "late_bandwidth"
-    if known is not None or prediction.knows(obj.number):
+    if hinted or known is not None or prediction.knows(obj.number):
         return "not_predicted"
     return "cold_start"

@@ -17,6 +17,7 @@ from hubspoke.core.generators import blind_fill, heads, layout, next_object
 from hubspoke.core.generators.candidates import Ahead, Candidate, Listing
 from hubspoke.core.generators.runway import SHARE_OF_CACHE
 from hubspoke.core.habits import Habits
+from hubspoke.core.hints.hints import RATE_DEFAULT, Hints
 from hubspoke.core.ids import PAGE_BYTES, ObjectEntry, ObjectName, page_span
 from hubspoke.core.inference.inference import Inference
 from hubspoke.core.ledger import Ledger
@@ -72,6 +73,7 @@ class Prediction:
         self._following = Following(config.depth, listing, self.habits, self._heads.shuffled)
         self._relearning = Relearning(self.epochs)
         self.inference = Inference()
+        self.hints = Hints(cache, config.depth, self.epochs.forget)
 
     def knows(self, number: int) -> bool:
         """Whether a stream of the object has had time to be recognised."""
@@ -86,6 +88,10 @@ class Prediction:
         Returns: objects that opening a predicted one made obsolete, to be dropped by the shell.
         """
         hide_s = self._config.depth.hide_s(self._path.rtt_s)
+        obsolete: list[CachedObject] = []
+        if self._config.prefetch:
+            accesses = self.hints.take(accesses, now)
+            obsolete = self._bring_hinted(now, hide_s)
         candidates: list[Candidate] = []
 
         def born(stream: Stream) -> None:
@@ -117,7 +123,23 @@ class Prediction:
         candidates += self.layouts.take(now)
         candidates += self._items(now, hide_s)
         candidates += self._bring_heads(moved, now)
-        return self._queue(candidates, now)
+        return obsolete + self._queue(candidates, now, self.scoring.score)
+
+    def _bring_hinted(self, now: float, hide_s: float) -> list[CachedObject]:
+        """What posted plans say comes before all that is only likely."""
+        self.hints.gave_up |= self._scheduler.gave_up
+        self.hints.path_rate = self._path.rate(now) or RATE_DEFAULT
+        most = int(self._cache.capacity * self._config.plan.share_of_cache)
+        found = self.hints.propose(now, hide_s, self._outstanding, most)
+        if not found:
+            return []
+        obsolete = self._queue(found, now, lambda of: [1.0] * len(of))
+        self.hints.gave_up |= self._scheduler.gave_up
+        return obsolete
+
+    def next_look(self, now: float) -> float | None:
+        """When to `predict` although nobody reads, for posted plans; None: no need."""
+        return self.hints.next_look(now, self._config.depth.hide_s(self._path.rtt_s))
 
     def _observe_items(
         self,
@@ -192,7 +214,12 @@ class Prediction:
         most = NEVER if whole else self.habits.of_next(obj.name)
         return self._walks.opened(obj.name, size, self._listing, now, hide_s, floor, most)
 
-    def _queue(self, candidates: Sequence[Candidate], now: float) -> list[CachedObject]:
+    def _queue(
+        self,
+        candidates: Sequence[Candidate],
+        now: float,
+        score: Callable[[Sequence[Candidate]], Sequence[float]],
+    ) -> list[CachedObject]:
         """Queue what of the candidates is absent and chosen; returns objects made obsolete."""
         obsolete: list[CachedObject] = []
         absent: list[Candidate] = []
@@ -218,7 +245,7 @@ class Prediction:
                 absent.append(c if same else c.of_bytes(start, n))
         chosen = choose(
             absent,
-            self.scoring.score,
+            score,
             self._config.plan,
             now=now,
             outstanding_bytes=self._outstanding,

@@ -19,7 +19,7 @@ from hubspoke.core.streams import Pattern, Stream
 LATEST_MAX = 256
 # Their own evidence decides (`core.epochs`): what is believed is given up when reads say so.
 # Outcomes are kept by blocks, of which one holds records that came for several reasons.
-BY_ITEMS = frozenset({"known_order", "blind_fill"})
+BY_ITEMS = frozenset({"known_order", "blind_fill", "hints"})
 
 
 class Scored(NamedTuple):

@@ -264,3 +264,7 @@ class SpokeCore:
         Returns: objects that opening a predicted one made obsolete, to be dropped by the shell.
         """
         return self.prediction.predict(self.accesses.drain(), now)
+
+    def next_look(self, now: float) -> float | None:
+        """When to `predict` although nobody reads; None: no need."""
+        return self.prediction.next_look(now)

@@ -2,7 +2,8 @@
 
 Decides status codes and validates what comes in; the numbers come from the spoke or the hub
 behind it. It must never wait for the hub or the disk: every answer is made from memory. Warm jobs
-and the cache's content are in admin_cache.py, recording in admin_trace.py.
+and the cache's content are in admin_cache.py, hints in admin_hints.py, recording in
+admin_trace.py.
 
 /docs is a page of our own (docs/), a table of contents with a send button. FastAPI's would load
 swagger-ui from a CDN, which a spoke inside a private network cannot reach; the packages that
@@ -25,6 +26,7 @@ from hubspoke.core.jobs import AMOUNT_MAX, JobMeters
 from hubspoke.core.ledger import Ledger
 from hubspoke.errors import Overloaded
 from hubspoke.frontends.admin_cache import CacheView, cache_router
+from hubspoke.frontends.admin_hints import HintsView, hints_router
 from hubspoke.frontends.admin_trace import TraceView, trace_router
 from hubspoke.frontends.body_limit import BodyLimit
 from hubspoke.ports import Clock
@@ -55,6 +57,8 @@ class SpokeView(Protocol):
     def reset_stats(self) -> None: ...
     @property
     def warm(self) -> CacheView: ...
+    @property
+    def hints(self) -> HintsView: ...
     @property
     def recorders(self) -> TraceView: ...
 
@@ -183,8 +187,10 @@ class SpokeReport:
         return build_report(ledger, facts, self.jobs.jobs(), prices, now, unix_ns)
 
     def streams(self) -> dict[str, Any]:
-        """What is believed of streams and data sets."""
-        return {"streams": self.spoke.streams(), "data_sets": self.spoke.data_sets()}
+        """What is believed of streams and data sets, and known by plans that jobs have posted."""
+        plans = self.spoke.hints.held()
+        found = {"streams": self.spoke.streams(), "data_sets": self.spoke.data_sets()}
+        return found | {"hints": plans["hints"], "dropped_hints": plans["dropped"]}
 
 
 def spoke_admin_app(source: SpokeReport) -> FastAPI:
@@ -243,6 +249,7 @@ def spoke_admin_app(source: SpokeReport) -> FastAPI:
         return _json({"since": rfc3339(spoke.ledger.since_unix_ns)})
 
     app.include_router(cache_router(spoke.warm))
+    app.include_router(hints_router(spoke.hints))
     app.include_router(trace_router(spoke.recorders))
     return app
 

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 from hubspoke.core.ledger import Ledger
 from hubspoke.hub.service import HubService
 from hubspoke.report.facts import HubFacts, SpokeFacts
+from hubspoke.spoke.hints import HintPosts
 from hubspoke.spoke.recording import Recorders
 from hubspoke.spoke.service import SpokeService
 from hubspoke.spoke.warm import WarmJobs
@@ -59,6 +60,10 @@ class SpokeFront:
     @property
     def warm(self) -> WarmJobs:
         return self._service.warm
+
+    @property
+    def hints(self) -> HintPosts:
+        return self._service.hints
 
     @property
     def recorders(self) -> Recorders:

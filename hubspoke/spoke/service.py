@@ -47,6 +47,7 @@ from hubspoke.report.facts import KernelCounters, SpokeFacts
 from hubspoke.spoke.facts import FactsCollector
 from hubspoke.spoke.filler import Filler
 from hubspoke.spoke.follower import Follower
+from hubspoke.spoke.hints import HintPosts
 from hubspoke.spoke.late_folder import take_in
 from hubspoke.spoke.looks import Looks
 from hubspoke.spoke.order_search import OrderSearch
@@ -135,16 +136,16 @@ class SpokeService:
         self._tasks: set[asyncio.Task[None]] = set()
         self._predict_at: asyncio.TimerHandle | None = None
         self._predicted = float("-inf")
+        self.hints = HintPosts(
+            self.core.prediction.hints, namespace, self.follower, clock, self._predict_soon,
+            prefetch=tuning.prefetch,
+        )  # fmt: skip
         self._looks = Looks(self.core, self.filler, clock, self._predict_soon)
         self._facts = FactsCollector(self)
         self._reads = SpokeReads(
-            self.core,
-            self.filler,
-            clock,
-            tuning,
-            predict_soon=self._predict_soon,
-            noted=self._facts.read,
-        )
+            self.core, self.filler, clock, tuning,
+            predict_soon=self._predict_soon, noted=self._facts.read,
+        )  # fmt: skip
         self.warm = WarmJobs(self.core, self.filler, namespace, self.follower, clock, tuning.warm)
         self.recorders = Recorders(
             self.core.accesses, self._facts.of_trace, self._facts.of_path, clock, tuning.recording
@@ -183,6 +184,7 @@ class SpokeService:
         """Stop fetching; what is on disk stays and is found at the next start."""
         if self._predict_at is not None:
             self._predict_at.cancel()
+        self.hints.look_again(None)
         self.recorders.close()
         await self.warm.close()
         await self.follower.close()
@@ -353,6 +355,7 @@ class SpokeService:
         requests = self.core.prediction.inference.requests()
         if requests and self._search is not None:
             self._search.ask(requests)
+        self.hints.look_again(self.core.next_look(self.clock.now()))
 
     def _answered(self, number: int, answer: Answer) -> None:
         self.core.prediction.inference.answered(number, answer, self.clock.now())

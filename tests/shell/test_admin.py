@@ -14,6 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from hubspoke.core.hints.samplers import Sampler
 from hubspoke.core.ids import ReadState
 from hubspoke.core.ledger import Ledger
 from hubspoke.errors import HubUnavailable, InvalidRequest, NoSuchBucket, Overloaded
@@ -22,6 +23,7 @@ from hubspoke.frontends.admin_trace import TraceStream
 from hubspoke.frontends.server import HttpServer, address, bind
 from hubspoke.report.cost import PriceOverride
 from hubspoke.report.facts import CacheFacts, HubFacts, MetadataFacts, SpokeFacts, WanFacts
+from hubspoke.spoke.hints import Located, PlanItem
 
 FACTS = SpokeFacts(
     spoke="spoke-1",
@@ -46,6 +48,26 @@ class FixedClock:
 
     def unix_ns(self) -> int:
         return int((1_700_000_000 + self.seconds) * 1_000_000_000)
+
+
+class FixedHints:
+    """Nobody posts any."""
+
+    async def plan(
+        self, job: str, items: list[PlanItem], *, append: bool, ttl_s: float, window: int
+    ) -> dict[str, Any]:
+        return {"job": job, "items": len(items)}
+
+    async def sampler(
+        self, job: str, sampler: Sampler, located: Located, *, ttl_s: float, window: int
+    ) -> dict[str, Any]:
+        return {"job": job, "items": sampler.n}
+
+    def held(self) -> dict[str, Any]:
+        return {"hints": [], "dropped": []}
+
+    def drop(self, job: str | None) -> int:
+        return 0
 
 
 class FixedCache:
@@ -110,6 +132,7 @@ class FixedSpoke:
         self.reasons: list[str] = []
         self.current = FACTS
         self.warm = FixedCache()
+        self.hints = FixedHints()
         self.recorders = FixedRecorders()
 
     async def facts(self) -> SpokeFacts:
@@ -425,6 +448,8 @@ async def test_the_api_is_described(client: Client) -> None:
         "/v1/reset-stats",
         "/v1/warm",
         "/v1/warm/{job_id}",
+        "/v1/hints",
+        "/v1/hints/{job}",
         "/v1/cache",
         "/v1/trace",
     }

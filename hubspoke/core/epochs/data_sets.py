@@ -108,6 +108,10 @@ class DataSets:
         if known is not None and (known.items is None or known.items.record is None):
             del self._folders[folder]
 
+    def forget(self, folder: Folder) -> None:
+        """It is learned anew."""
+        self._folders.pop(folder, None)
+
     def understood(self, folder: Folder) -> None:
         """Another generator follows a dense or strided stream there: what looked like records
         are steps of it. Whole objects are read densely, too."""

@@ -52,6 +52,14 @@ class Epochs:
         """See `DataSets.relearn`."""
         self.data_sets.relearn(folder)
 
+    def forget(self, name: ObjectName) -> None:
+        """Somebody knows what is read of the object's folder: what was believed of it is over."""
+        folder = folder_of(name)
+        self.data_sets.forget(folder)
+        found = self.sets.pop(folder, None)
+        if found is not None:
+            found.end()
+
     def understood(self, folder: Folder, accesses: int) -> None:
         """See `DataSets.understood`. accesses: of the stream; what is believed already stays if
         that is less than half of what was read: then somebody scans it, too."""

@@ -135,6 +135,27 @@ class ListedItems:
             items = items + offset // self.record
         return np.where(known, items, none).astype(np.int32)
 
+    @property
+    def listed(self) -> int:
+        """Objects so far."""
+        return len(self._size) if self.complete else len(self._ends)
+
+    def touching(self, key: str, start: int, end: int) -> range:
+        """Items that have bytes in [start, end) of the object; none if it is not listed."""
+        at = int(np.searchsorted(self._hash, hash(key)))
+        if at >= len(self._hash) or self._hash[at] != hash(key):
+            return range(0)
+        number = int(self._object[at])
+        first, last = self.of_object(number)
+        if self.record is None:
+            return range(first, last if start < self._size[number] else first)
+        return range(first + start // self.record, min(last, first - (-end // self.record)))
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of names and numbers."""
+        return len(self._keys) + 36 * len(self._size)
+
     def object_name(self, number: int) -> ObjectName:
         """Name of an object of the folder by its place in the listing."""
         begin = int(self._end[number - 1]) if number else 0
@@ -152,6 +173,15 @@ class ListedItems:
         found = int(np.searchsorted(self._first, item, "right")) - 1
         offset = (item - int(self._first[found])) * self.record
         return found, offset, min(self.record, int(self._size[found]) - offset)
+
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Bytes of each item."""
+        if self.record is None:
+            return self._size
+        found = np.full(self.count, self.record, np.int64)
+        rest = self._size % self.record
+        found[self._first[1:][rest > 0] - 1] = rest[rest > 0]
+        return found
 
     def ranges(self, items: npt.NDArray[np.int32]) -> Iterator[tuple[int, int, int]]:
         """`range` of many."""

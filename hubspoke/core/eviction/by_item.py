@@ -13,7 +13,8 @@ from typing import NamedTuple, Protocol
 
 from hubspoke.core.cached_object import CachedObject
 from hubspoke.core.eviction.data_set import DataSet
-from hubspoke.core.eviction.policy import BY_ITEM, QUEUE, Marks
+from hubspoke.core.eviction.policy import BY_ITEM, HINTED, QUEUE, Marks
+from hubspoke.core.page_codes import PAGES_PER_BLOCK
 
 TRIES_MAX = 32  # victims that are in use, before another policy is asked
 
@@ -73,12 +74,27 @@ class ByItem:
         """Pages of an item of the data set that needs the room; else of another one."""
         mine = None if wanted is None else wanted.obj.data_set
         if mine is not None and mine.items is not None:
-            found = mine.items.victim(wanted, last_resort=False)
+            found = self._of(mine.items, wanted, last_resort=False)
             if found is not None:
                 return found
         for other in self.sets:
             if other is not mine and other.items is not None:
-                found = other.items.victim(None, last_resort=last_resort)
+                found = self._of(other.items, None, last_resort=last_resort)
                 if found is not None:
                     return found
         return None
+
+    def _of(
+        self, order: ItemOrder, wanted: Wanted | None, *, last_resort: bool
+    ) -> ItemPages | None:
+        """What goes next of one data set, but for what a posted plan is to read."""
+        for _ in range(TRIES_MAX):
+            found = order.victim(wanted, last_resort=last_resort)
+            if found is None or not self._hinted(found):
+                return found
+            found.stays()
+        return None
+
+    def _hinted(self, found: ItemPages) -> bool:
+        blocks = range(found.first // PAGES_PER_BLOCK, -(-found.last // PAGES_PER_BLOCK))
+        return any(found.obj.pages.mark(block) & QUEUE == HINTED for block in blocks)

@@ -8,14 +8,29 @@ block is in that queue, what is out of date is skipped when it comes up.
 
 from array import array
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from hubspoke.core.cached_object import CachedObject
 
 BLOCK_BITS = 32  # key: object number, block index
 
 # Queues of all policies, so that a mark says whose block it is. 0: of none, nothing is resident.
 SMALL, MAIN, WAITING, PROBATION, PINNED, HELD, BY_ITEM = range(1, 8)
-QUEUE, READS = 7, 24  # bits of a mark
+HINTED = 32
+QUEUE, READS = 39, 24  # bits of a mark
 ONE_READ = 8
+
+
+class Read(Protocol):
+    """What is looked at of an access."""
+
+    @property
+    def obj(self) -> "CachedObject": ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def length(self) -> int: ...
 
 
 class Marks(Protocol):

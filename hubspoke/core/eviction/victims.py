@@ -12,22 +12,24 @@ is an object that was skipped while twice its folder was read. What is stale goe
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice
-from typing import Protocol
 
 from hubspoke.core.cached_object import CachedObject
 from hubspoke.core.eviction.by_item import ByItem, ItemOrder, ItemPages, Wanted
 from hubspoke.core.eviction.data_set import DataSet
+from hubspoke.core.eviction.hinted import HintedBlocks
 from hubspoke.core.eviction.pinned_set import PinnedSet
 from hubspoke.core.eviction.policy import (
     BLOCK_BITS,
     BY_ITEM,
     HELD,
+    HINTED,
     MAIN,
     PINNED,
     PROBATION,
     QUEUE,
     SMALL,
     Policy,
+    Read,
 )
 from hubspoke.core.eviction.s3_fifo import S3Fifo
 from hubspoke.core.ids import PAGE_BYTES, ObjectName, page_span
@@ -43,17 +45,6 @@ LEFT_AT_ONCE = 64  # blocks, or a million of them would stop the loop
 STALE_TURNS = 2  # an epoch may be late, or another job may read faster
 
 _BLOCK = (1 << BLOCK_BITS) - 1
-
-
-class Read(Protocol):
-    """What is looked at of an access."""
-
-    @property
-    def obj(self) -> CachedObject: ...
-    @property
-    def offset(self) -> int: ...
-    @property
-    def length(self) -> int: ...
 
 
 class Victims:
@@ -73,6 +64,7 @@ class Victims:
         self._clock = 0
         self._going: Iterator[int] = iter(())  # blocks of what is stale
         self._items = ByItem(self)
+        self.hinted = HintedBlocks(self._unqueued, self._policy)
         self._left: Iterator[int] = iter(())  # blocks of what no longer goes by items
 
     # -- marks, for the policies --------------------------------------------------------------
@@ -148,6 +140,8 @@ class Victims:
     # -- blocks -------------------------------------------------------------------------------
 
     def _policy(self, obj: CachedObject, mark: int) -> Policy:
+        if mark & QUEUE == HINTED:
+            return self.hinted
         if obj.data_set.items is not None:
             return self._items
         if mark:
@@ -158,6 +152,9 @@ class Victims:
         """The block has pages that are to be read."""
         mark = obj.pages.mark(block)
         self.blocks += not mark
+        if not mark and self.hinted.order.holds(obj, block):
+            obj.pages.set_mark(block, HINTED)
+            return
         self._policy(obj, mark).admitted((obj.number << BLOCK_BITS) + block, mark)
 
     def restored(self, obj: CachedObject, block: int) -> None:
@@ -219,9 +216,14 @@ class Victims:
 
     def to_be_read(self, obj: CachedObject, block: int) -> None:
         """Somebody knows that the resident block will be read (again)."""
+        if obj.pages.mark(block) & QUEUE == HINTED:
+            return
+        self._unqueued(obj, block)
+        self._pinned.admitted((obj.number << BLOCK_BITS) + block, 0)
+
+    def _unqueued(self, obj: CachedObject, block: int) -> None:
         self.removed(obj, block)
         self.blocks += 1
-        self._pinned.admitted((obj.number << BLOCK_BITS) + block, 0)
 
     def unpinned(self, obj: CachedObject, block: int) -> None:
         """No reader has the block any more."""
@@ -262,7 +264,7 @@ class Victims:
     def goes_by_items(self, obj: CachedObject) -> None:
         """The object's blocks leave their queues."""
         for block in obj.pages.blocks():
-            if obj.pages.mark(block):
+            if obj.pages.mark(block) & QUEUE not in (0, HINTED):
                 self._taken((obj.number << BLOCK_BITS) + block)
 
     def _taken(self, key: int) -> bool:
@@ -298,10 +300,11 @@ class Victims:
         if isinstance(key, ItemPages):
             return key
         mine = wanted is not None and wanted.obj.data_set.items is not None
-        if key is None and not consumed_only and not mine:
-            key = self._pinned.unread_victim(evictable)
+        if key is None and not consumed_only:
+            key = None if mine else self._pinned.unread_victim(evictable)
             if key is None:
-                return self._items.item(wanted, last_resort=True)
+                other = None if mine else self._items.item(wanted, last_resort=True)
+                return other or self.hinted.order.victim(wanted)
         return None if key is None else (self._objects[key >> BLOCK_BITS], key & _BLOCK)
 
     def _next(
@@ -329,12 +332,10 @@ class Victims:
         self, evictable: Callable[[int], bool], wanted: Wanted | None
     ) -> int | ItemPages | None:
         """What was read once and may be a scan, then items, then the pinned set."""
-        if not self._items.sets:
-            return self._pinned.victim(evictable)
         key = self._pinned.victim_of(PROBATION, evictable)
         if key is not None:
             return key
-        item = self._items.item(wanted, last_resort=False)
+        item = self._items.item(wanted, last_resort=False) or self.hinted.order.consumed()
         return self._pinned.victim_of(PINNED, evictable) if item is None else item
 
     def _outgrown(self, key: int, crowded: bool) -> bool:
@@ -351,7 +352,7 @@ class Victims:
     def _stale(self, evictable: Callable[[int], bool]) -> int | None:
         while True:
             for key in self._going:
-                if self.mark(key) and evictable(key):
+                if self.mark(key) & QUEUE not in (0, HINTED) and evictable(key):
                     return key
             if not self._active:
                 return None

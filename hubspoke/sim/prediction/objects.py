@@ -29,6 +29,11 @@ class Objects:
         at = bisect_right(found, name)
         return [(n, self.entries[self._number[n]]) for n in found[at : at + limit]]
 
+    def entry(self, name: ObjectName) -> ObjectEntry | None:
+        """What the namespace has of a name."""
+        number = self._number.get(name)
+        return None if number is None else self.entries[number]
+
     def change(self, number: int, version: str) -> None:
         """The name has another version of the same size from now on."""
         entry = self.entries[number]

@@ -13,6 +13,7 @@ from typing import Any
 
 from hubspoke.core.cached_object import CachedObject
 from hubspoke.core.fetches import Fetch
+from hubspoke.core.hints.book import HintedRange
 from hubspoke.core.ids import FRAME_BYTES_MAX, PAGE_BYTES, ReadState, page_span
 from hubspoke.core.layouts.book import Due
 from hubspoke.core.layouts.probe import Look, Seen
@@ -20,6 +21,7 @@ from hubspoke.core.ranking import Score
 from hubspoke.core.spoke import SpokeCore
 from hubspoke.sim.prediction.disk import Disk
 from hubspoke.sim.prediction.engine import Engine
+from hubspoke.sim.prediction.job import Read
 from hubspoke.sim.prediction.objects import Objects
 from hubspoke.sim.prediction.order_answers import SEARCH_S, OrderAnswers
 from hubspoke.sim.prediction.path import Path
@@ -69,6 +71,8 @@ class SimSpoke:
         config = tuning.core_config(searching=True)
         self.core = SpokeCore(config, score, objects, engine.now, 0)
         self.core.path.round_trip(path.config.rtt_s)
+        self.core.prediction.hints.entry = objects.entry
+        self._look_at = float("inf")
         self._layouts: LayoutOf = layouts or (lambda name, look: None)
         inference = self.core.prediction.inference
         self._search = OrderAnswers(engine, planted, search_s, inference.answered)
@@ -190,6 +194,26 @@ class SimSpoke:
             self._engine.at(at, self._look, due)
         self._search.ask(self.core.prediction.inference.requests())
         self._dispatch()
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """For what posted plans want although nobody reads."""
+        now = self._engine.now
+        at = self.core.next_look(now)
+        if at is not None and max(at, now) < self._look_at:
+            self._look_at = max(at, now + self._predict_interval_s)
+            self._engine.at(self._look_at, self._looked)
+
+    def _looked(self) -> None:
+        self._look_at = float("inf")
+        self._predict_soon(self._engine.now)
+
+    def hint(self, job: str, reads: Sequence[Read], *, append: bool = False) -> None:
+        """A job posts what it will read."""
+        names = self._objects.names
+        ranges = [HintedRange(names[n], offset, length) for n, offset, length in reads]
+        self.core.prediction.hints.post(job, ranges, self._engine.now, append=append)
+        self._predict_soon(self._engine.now)
 
     def _look(self, due: Due) -> None:
         """Bytes do not exist: the workload says what they would say."""

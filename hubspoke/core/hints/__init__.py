@@ -1,0 +1,1 @@
+"""Plans that jobs post: what they will read, exactly, in order."""
