@@ -1,0 +1,400 @@
+"""The mount, side by side with the local drive and with two other mounts, over the WAN.
+
+    python bench/mount.py sequential random partial    # or cold strided window small job batches
+    python bench/mount.py --runs 3 --ways spoke rclone --json cold
+
+Measures, each cold from an empty cache and in turns (all ways once, then again):
+- sequential: a complete file of 512 MiB read by fio in 1 MiB, from page cache and from the drive;
+- random: the same in 4 KiB at random offsets;
+- partial: 512 MiB of a file of which the rest is not cached, read by fio;
+- cold: 2 GiB in order, never seen here;
+- strided: four processes, each reads every 4th record of 256 KiB, never seen; WAN bytes;
+- window: records of 128 KiB, shuffled inside each 2 MiB, against the same in order, never seen;
+- small: `ls -l` of 2,000 files of 100 KiB, then reading all: cold, from the drive, again;
+- job: the reference job by path: utilisation of the first 50 steps and after, cold and warm;
+- batches: 2 MiB a step of 20 ms, as job.
+Random bytes, so that nothing compresses; they stay in the hub's page cache. What is slow is cut
+after 15 s: rates are of the part done, and WAN bytes then hold what was fetched ahead of it.
+Medians; ratios inside each turn.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from bench.fio_runs import fio
+from bench.mounts import OURS, PEERS, WAYS, Near, near_side
+from bench.peers import GIB, KeptConnection, load, median, read_file
+from hubspoke.errors import ConfigError, HubSpokeError
+from hubspoke.lab.dataset import DatasetConfig, build_dataset
+from hubspoke.lab.job import JobConfig, run_job
+from hubspoke.lab.stack import Stack, WanConfig
+
+KIB, MIB = 1 << 10, 1 << 20
+MEDIUM, LARGE, PARTIAL = 512 * MIB, 2048 * MIB, 640 * MIB
+FILES, FILE_BYTES = 2000, 100 * KIB
+CUT_S: Final = 15.0
+HEAD_STEPS: Final = 50
+Figures = dict[str, float]
+
+
+class Bench:
+    """One stack, and an empty near side for each measurement."""
+
+    def __init__(self, stack: Stack, work: Path, steps: int) -> None:
+        self._stack, self._work, self._steps = stack, work, steps
+        self._turn = 0
+
+    def near(self, way: str, *, prefetch: bool = True) -> Any:
+        self._turn += 1
+        os.sync()  # nobody pays for what the one before has left to be written
+        folder = self._work / f"{way}-{self._turn}"
+        return near_side(way, self._stack, folder, self._work / "native", prefetch=prefetch)
+
+    def fetched(self, near: Near, read: Callable[[], tuple[float, int]]) -> Figures:
+        """read: returns seconds and bytes. wan_of_read: bytes that crossed for each byte read, by
+        the emulator, which counts what TCP sends again (much, where cores are short);
+        received_of_read: the same by the spoke's own sockets."""
+        before = self._stack.wan.counters().to_spoke_bytes, _received(near)
+        seconds, size = read()
+        after = self._stack.wan.counters().to_spoke_bytes, _received(near)
+        figures = {
+            "mb_per_s": size / seconds / 1e6,
+            "wan_of_read": (after[0] - before[0]) / size,
+        }
+        if near.spoke is not None:
+            figures["received_of_read"] = (after[1] - before[1]) / size
+        return figures
+
+    def sequential(self, way: str) -> Figures:
+        with self.near(way) as near:
+            path = near.bucket / "medium" / "object"
+            read_file(path)
+            near.drop(path)
+            disk = _with_cpu(near, lambda: fio(path, rw="read", block="1M"))
+            memory = _with_cpu(near, lambda: fio(path, rw="read", block="1M", loops=4))
+            return _prefixed(disk=disk, memory=memory)
+
+    def random(self, way: str) -> Figures:
+        with self.near(way) as near:
+            path = near.bucket / "medium" / "object"
+            read_file(path)
+            near.drop(path)
+            disk = fio(path, rw="randread", block="4k", size=128 * MIB, seconds=4)
+            read_file(path)
+            memory = fio(path, rw="randread", block="4k", size=512 * MIB, seconds=4)
+            return _prefixed(disk=disk, memory=memory)
+
+    def partial(self, way: str) -> Figures:
+        # Without prefetch: it would complete the file.
+        with self.near(way, prefetch=False) as near:
+            path = near.bucket / "partial" / "object"
+            if near.spoke is None:
+                _read_start(path, MEDIUM)
+            else:  # by its S3 door, many round trips at a time
+                connection = KeptConnection(near.spoke.data)
+                connection.get("/data/partial/object", 0, MEDIUM)
+                connection.close()
+            near.drop(path)
+            disk = _with_cpu(near, lambda: fio(path, rw="read", block="1M", size=MEDIUM))
+            memory = _with_cpu(near, lambda: fio(path, rw="read", block="1M", size=MEDIUM, loops=4))
+            return _prefixed(disk=disk, memory=memory)
+
+    def cold(self, way: str) -> Figures:
+        with self.near(way) as near:
+            path, cpu = near.bucket / "large" / "object", near.cpu_seconds()
+            figures = self.fetched(near, lambda: read_records(path, range(LARGE // MIB), MIB))
+            return {**figures, "cpu_s": near.cpu_seconds() - cpu}
+
+    def strided(self, way: str) -> Figures:
+        with self.near(way) as near:
+            path = near.bucket / "medium" / "object"
+            return self.fetched(near, lambda: read_strided(path, record=256 * KIB, processes=4))
+
+    def window(self, way: str) -> Figures:
+        record, window = 128 * KIB, 2 * MIB
+        per_window, rng = window // record, random.Random(7)
+        in_order = list(range(MEDIUM // record))
+        shuffled = [
+            i for first in range(0, len(in_order), per_window)
+            for i in rng.sample(in_order[first : first + per_window], per_window)
+        ]  # fmt: skip
+        parts = {}
+        for name, order in (("in_order", in_order), ("shuffled", shuffled)):
+            with self.near(way) as near:
+                path = near.bucket / "medium" / "object"
+                parts[name] = self.fetched(near, partial(read_records, path, order, record))
+        ratio = parts["shuffled"]["mb_per_s"] / parts["in_order"]["mb_per_s"]
+        return {**_prefixed(**parts), "shuffled_of_in_order": ratio}
+
+    def small(self, way: str) -> Figures:
+        with self.near(way) as near:
+            folder = near.bucket / "small"
+            if way == "native":
+                near.drop()
+            started = time.perf_counter()
+            subprocess.run(["ls", "-l", folder], stdout=subprocess.DEVNULL, check=True, timeout=120)
+            listed = time.perf_counter() - started
+            paths = [folder / f"{i:06}.jpg" for i in range(FILES)]
+            cold, read = read_files(paths)
+            near.drop(*paths[:read])
+            drive, _ = read_files(paths[:read])
+            again, _ = read_files(paths[:read])
+            return {
+                "ls_s": listed,
+                "cold_files_per_s": cold,
+                "drive_files_per_s": drive,
+                "again_files_per_s": again,
+            }
+
+    def job(self, way: str) -> Figures:
+        return self._job(way, "job", ranks=4, per_rank=6, workers=2, steps=self._steps)
+
+    def batches(self, way: str) -> Figures:
+        return self._job(way, "batches", ranks=1, per_rank=1, workers=2, steps=256)
+
+    def _job(self, way: str, name: str, **shape: Any) -> Figures:
+        figures = {}
+        with self.near(way) as near:
+            for state in ("cold", "warm"):
+                result = run_job(
+                    JobConfig(
+                        name=name, dataset=self._work / "store" / "data" / name,
+                        source=str(near.bucket / name), **shape,
+                    )
+                )  # fmt: skip
+                if result.wrong_bytes:
+                    raise ConnectionError(f"{way} {name} {state}: {result.wrong_bytes} wrong bytes")
+                head = [w for w in result.windows if w.end_step <= HEAD_STEPS]
+                rest = [w for w in result.windows if w.first_step >= HEAD_STEPS]
+                figures[f"{state}_first_{HEAD_STEPS}"] = _utilisation(head)
+                figures[f"{state}_after"] = _utilisation(rest)
+                figures[f"{state}_first_wait_s"] = result.first_wait_seconds
+        return figures
+
+
+def _received(near: Near) -> int:
+    return 0 if near.spoke is None else int(near.spoke.ask("/v1/report")["wan"]["received_bytes"])
+
+
+def _utilisation(spans: Iterable[Any]) -> float:
+    spans = list(spans)
+    compute = sum(s.compute_seconds for s in spans)
+    waited = sum(s.wait_seconds for s in spans)
+    return float(compute / (compute + waited))
+
+
+def _with_cpu(near: Near, work: Callable[[], Figures]) -> Figures:
+    before = near.cpu_seconds()
+    figures = work()
+    used = near.cpu_seconds() - before
+    return {**figures, "cpu_s_per_gib": used / figures["bytes"] * GIB}
+
+
+def _prefixed(**parts: Figures) -> Figures:
+    return {
+        f"{part}_{name}": value
+        for part, figures in parts.items()
+        for name, value in figures.items()
+        if name != "bytes"
+    }
+
+
+def _read_start(path: Path, size: int) -> None:
+    buffer = bytearray(MIB)
+    with path.open("rb", buffering=0) as file:
+        while size > 0 and (n := file.readinto(memoryview(buffer)[: min(size, MIB)])):
+            size -= n
+
+
+def read_records(path: Path, order: Sequence[int], record: int) -> tuple[float, int]:
+    """Seconds and bytes of whole records in this order, cut after CUT_S."""
+    fd = os.open(path, os.O_RDONLY)
+    size, started = 0, time.perf_counter()
+    try:
+        for number in order:
+            got = len(os.pread(fd, record, number * record))
+            if got != record:
+                raise ConnectionError(f"{path} record {number}: {got} of {record} bytes")
+            size += got
+            if time.perf_counter() - started > CUT_S:
+                break
+        return time.perf_counter() - started, size
+    finally:
+        os.close(fd)
+
+
+def read_strided(path: Path, *, record: int, processes: int) -> tuple[float, int]:
+    """Seconds until the last process has ended, and bytes of all."""
+    context = multiprocessing.get_context("fork")
+    records = path.stat().st_size // record
+    with context.Pool(processes) as pool:
+        pool.map(abs, range(processes))  # they are there before the clock starts
+        started = time.perf_counter()
+        orders = [range(first, records, processes) for first in range(processes)]
+        done = pool.starmap(read_records, [(path, order, record) for order in orders], chunksize=1)
+        return time.perf_counter() - started, sum(size for _, size in done)
+
+
+def read_files(paths: Sequence[Path]) -> tuple[float, int]:
+    """Files per second, and how many, each opened, read whole and closed; cut after CUT_S."""
+    done, started = 0, time.perf_counter()
+    for path in paths:
+        with path.open("rb", buffering=0) as file:
+            if len(file.read()) != FILE_BYTES:
+                raise ConnectionError(f"{path}: not {FILE_BYTES} bytes")
+        done += 1
+        if time.perf_counter() - started > CUT_S:
+            break
+    return done / (time.perf_counter() - started), done
+
+
+MEASURES: Final = (
+    "sequential", "random", "partial", "cold", "strided", "window", "small", "job", "batches",
+)  # fmt: skip
+_NATIVE: Final = {"sequential", "random", "small", "job", "batches"}  # that a local copy can do
+# What the first figure of a measure is, of which ratios are made; True: more is better.
+_HEADLINES: Final = {
+    "sequential": ("disk_mb_per_s", "memory_mb_per_s"),
+    "random": ("disk_ops_per_s", "memory_ops_per_s"),
+    "partial": ("disk_mb_per_s", "memory_mb_per_s"),
+    "cold": ("mb_per_s",),
+    "strided": ("mb_per_s",),
+    "window": ("shuffled_mb_per_s",),
+    "small": ("cold_files_per_s", "drive_files_per_s", "again_files_per_s"),
+    "job": (f"cold_first_{HEAD_STEPS}", "cold_after", f"warm_first_{HEAD_STEPS}", "warm_after"),
+    "batches": (f"cold_first_{HEAD_STEPS}", "cold_after", f"warm_first_{HEAD_STEPS}", "warm_after"),
+}
+
+
+def build(work: Path, measures: Sequence[str], steps: int) -> None:
+    """The objects that the measures read, and copies for native."""
+    bucket, native = work / "store" / "data", work / "native"
+    bucket.mkdir(parents=True)
+    native.mkdir()
+    wanted = set(measures)
+    if wanted & {"sequential", "random", "strided", "window"}:
+        _random_file(bucket / "medium" / "object", MEDIUM)
+        shutil.copytree(bucket / "medium", native / "medium")
+    if "partial" in wanted:
+        _random_file(bucket / "partial" / "object", PARTIAL)
+    if "cold" in wanted:
+        _random_file(bucket / "large" / "object", LARGE)
+    if "small" in wanted:
+        (bucket / "small").mkdir()
+        for i in range(FILES):
+            (bucket / "small" / f"{i:06}.jpg").write_bytes(os.urandom(FILE_BYTES))
+        shutil.copytree(bucket / "small", native / "small")
+    for name, config in (
+        ("job", DatasetConfig(sequences=steps * 24)),
+        ("batches", DatasetConfig(sequences=256, sequence_tokens=MIB, files=1)),
+    ):
+        if name in wanted:
+            build_dataset(bucket / name, config)
+            shutil.copytree(bucket / name, native / name)
+
+
+def _random_file(path: Path, size: int) -> None:
+    """In a folder of its own, so that no object announces the next one."""
+    path.parent.mkdir()
+    with path.open("wb") as file:
+        for _ in range(size // MIB):
+            file.write(os.urandom(MIB))
+
+
+def measure(a: argparse.Namespace, work: Path) -> dict[str, Any]:
+    (work / "logs").mkdir()
+    build(work, a.measures, a.steps)
+    wan = WanConfig(a.wan, a.rtt_ms, congestion=a.congestion)
+    results: dict[str, Any] = {}
+    with Stack(work / "store", work=work, logs=work / "logs", wan=wan) as stack:
+        bench = Bench(stack, work, a.steps)
+        for name in a.measures:
+            ways = [w for w in a.ways if w != "native" or name in _NATIVE]
+            turns: list[dict[str, Figures]] = []
+            for turn in range(a.runs):
+                turns.append({way: getattr(bench, name)(way) for way in ways})
+                key = _HEADLINES[name][0]
+                shown = {way: f"{figures[key]:.4g}" for way, figures in turns[-1].items()}
+                print(
+                    f"{name} {turn + 1}/{a.runs} load {load():.1f} {key}: {shown}", file=sys.stderr
+                )
+            results[name] = _summary(name, turns)
+        named = stack.wan.name
+    return {
+        "schema": 1,
+        "kind": "mount",
+        "wan": named,
+        "cores": os.cpu_count(),
+        "runs": a.runs,
+        "measures": results,
+    }
+
+
+def _summary(name: str, turns: list[dict[str, Figures]]) -> dict[str, Any]:
+    ways = list(turns[0])
+    medians = {
+        way: {key: median([t[way][key] for t in turns]) for key in turns[0][way]} for way in ways
+    }
+    ratios = {}
+    peers = [way for way in ways if way in PEERS]
+    for ours in (way for way in ways if way in OURS):
+        for key in _HEADLINES[name]:
+            if "native" in ways:
+                of = [t[ours][key] / t["native"][key] for t in turns]
+                ratios[f"{ours} {key} of native"] = median(of)
+            if peers:
+                of = [t[ours][key] / max(t[p][key] for p in peers) for t in turns]
+                ratios[f"{ours} {key} of best peer"] = median(of)
+    return {"medians": medians, "ratios": ratios, "turns": turns}
+
+
+def main() -> int:
+    p = argparse.ArgumentParser(
+        description=(__doc__ or "").splitlines()[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    p.add_argument("measures", nargs="+", choices=MEASURES, metavar="MEASURE", help="see above")
+    p.add_argument("--runs", type=int, default=3, metavar="N", help="turns")
+    p.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="side by side")
+    p.add_argument("--steps", type=int, default=250, metavar="N", help="of job")
+    p.add_argument("--wan", choices=("relay", "tun"), default="tun", help="tun needs root")
+    p.add_argument("--rtt-ms", type=float, default=60.0, metavar="MS", help="round trip")
+    p.add_argument("--congestion", metavar="NAME", help="the hub's, with tun: cubic, bbr")
+    p.add_argument("--work", type=Path, metavar="DIR", help="where objects and caches lie")
+    p.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    a = p.parse_args()
+    if a.runs < 1 or a.steps <= HEAD_STEPS:
+        p.error(f"--runs {a.runs} --steps {a.steps}: expected at least 1 and {HEAD_STEPS + 1}")
+    try:
+        with tempfile.TemporaryDirectory(prefix="hubspoke-mount-", dir=a.work) as temporary:
+            document = measure(a, Path(temporary))
+    except HubSpokeError as e:
+        print(f"bench/mount.py: {e}", file=sys.stderr)
+        return 2 if isinstance(e, ConfigError) else 1
+    if a.json:
+        print(json.dumps(document, indent=1))
+        return 0
+    print(f"mount; WAN: {document['wan']}; medians of {a.runs}")
+    for name, result in document["measures"].items():
+        print(name)
+        for way, figures in result["medians"].items():
+            print(f"  {way:7} " + "  ".join(f"{k}={v:.4g}" for k, v in figures.items()))
+        for ratio, value in result["ratios"].items():
+            print(f"  {ratio}: {value:.2f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
