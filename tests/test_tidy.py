@@ -24,7 +24,7 @@ LONG_MODULES: dict[str, int] = {}
 LONG_FUNCTIONS: dict[str, int] = {}
 
 # Where a process begins, or what the outside names as a string.
-ENTRIES = {"hubspoke.cli", "hubspoke.__main__"}
+ENTRIES = {"hubspoke.cli", "hubspoke.__main__", "hubspoke.torch"}
 # Adapters that fill the ports in memory, or with faults: part of the package, so that those who
 # build on the ports can test against them; here the contract tests use them. A simulated fleet and
 # what checks its histories are started by tests; the simulator of jobs is `hubspoke simulate`.
