@@ -40,22 +40,22 @@ def pack_word(word: Word) -> bytes:
 def pack_request(request: Request) -> bytes:
     """One frame; numbers of items as int32."""
     match request:
-        case Question(number, count, reads, likely, thorough, objects):
+        case Question(number, count, reads, likely, thorough, shards):
             recipes = [astuple(recipe) for recipe in likely]
-            return _frame("question", number, count, reads.tobytes(), recipes, thorough, objects)
-        case Build(number, count, recipe, objects):
-            return _frame("build", number, count, astuple(recipe), objects)
+            return _frame("question", number, count, reads.tobytes(), recipes, thorough, shards)
+        case Build(number, count, recipe, shards):
+            return _frame("build", number, count, astuple(recipe), shards)
         case Follow(number, seed):
             return _frame("follow", number, seed)
 
 
 def unpack_request(body: bytes) -> Request | Word:
     match msgspec.msgpack.decode(body):
-        case ["question", number, count, reads, likely, thorough, objects]:
+        case ["question", number, count, reads, likely, thorough, shards]:
             recipes = tuple(Recipe(*fields) for fields in likely)
-            return Question(number, count, _numbers(reads), recipes, thorough, objects)
-        case ["build", number, count, fields, objects]:
-            return Build(number, count, Recipe(*fields), objects)
+            return Question(number, count, _numbers(reads), recipes, thorough, tuple(shards))
+        case ["build", number, count, fields, shards]:
+            return Build(number, count, Recipe(*fields), tuple(shards))
         case ["follow", number, seed]:
             return Follow(number, seed)
         case ["pause"]:

@@ -96,6 +96,9 @@ class Searches:
 
 
 def main() -> None:
+    # An interrupt from the terminal is the spoke's. A group of its own and no session: where the
+    # kernel shares processors out by session (autogroup), nice 19 would say nothing.
+    os.setpgid(0, 0)
     inbox: queue.SimpleQueue[Request | Word] = queue.SimpleQueue()
     reader = threading.Thread(
         target=read_requests, args=(sys.stdin.buffer, inbox), daemon=True, name="requests"

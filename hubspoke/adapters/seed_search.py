@@ -17,9 +17,14 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from hubspoke.core.orders.dealing import deal, in_turns
+from hubspoke.core.orders.webdataset import INITIAL
+
 LANES = 256
 FOUND_MAX = 1_024  # of one call: more means that the test says nothing
+WORDS_MIN = 512
 PLACES_MAX = 64  # of an order that are looked at
+SKIP_MAX = 8  # words drawn before
 MULTIPLIER = np.uint32(1812433253)
 
 P = ParamSpec("P")
@@ -65,17 +70,19 @@ def _begins(
     seen: npt.NDArray[np.uint8],
     places: int,
     misses: int,
+    skip: int,
     words: npt.NDArray[np.uint32],
     log: npt.NDArray[np.int64],
 ) -> bool:
     """Whether all but `misses` of the first places of this seed's order were read."""
     words[0] = u32(seed)
-    for i in range(1, 397 + places):
+    for i in range(1, 397 + skip + places):
         x = words[i - 1]
         words[i] = MULTIPLIER * u32(x ^ (x >> u32(30))) + u32(i)
     missed = 0
     for i in range(places):
-        j = i + _output(words[i], words[i + 1], words[i + 397]) % u32(n - i)
+        k = i + skip
+        j = i + _output(words[k], words[k + 1], words[k + 397]) % u32(n - i)
         # The value at a place is its number, unless a swap has put another one there.
         at_i, at_j = i, j
         for k in range(i - 1, -1, -1):
@@ -103,32 +110,34 @@ def _scan(
     need: int,
     places: int,
     misses: int,
+    skip: int,
     found: npt.NDArray[np.int64],
 ) -> int:
     """Seeds [first, first + count) whose order begins with what was seen; how many there are."""
     low = np.empty((5, LANES), np.uint32)
     high = np.empty((4, LANES), np.uint32)
     w = np.empty(LANES, np.uint32)
-    words = np.empty(397 + PLACES_MAX, np.uint32)
+    words = np.empty(397 + SKIP_MAX + PLACES_MAX, np.uint32)
     log = np.empty((PLACES_MAX, 2), np.int64)
     total = 0
     for base in range(first, first + count, LANES):
         for lane in range(LANES):
             w[lane] = u32(base + lane)
-            low[0, lane] = w[lane]
-        for i in range(1, 5):
+        for i in range(1, 5 + skip):
+            if i > skip:
+                low[i - 1 - skip, :] = w
             for lane in range(LANES):
                 x = w[lane]
                 w[lane] = MULTIPLIER * u32(x ^ (x >> u32(30))) + u32(i)
-                low[i, lane] = w[lane]
-        for i in range(5, 397):
+        low[4, :] = w
+        for i in range(5 + skip, 397 + skip):
             for lane in range(LANES):
                 x = w[lane]
                 w[lane] = MULTIPLIER * u32(x ^ (x >> u32(30))) + u32(i)
         for i in range(4):
             for lane in range(LANES):
                 x = w[lane]
-                w[lane] = MULTIPLIER * u32(x ^ (x >> u32(30))) + u32(397 + i)
+                w[lane] = MULTIPLIER * u32(x ^ (x >> u32(30))) + u32(397 + skip + i)
                 high[i, lane] = w[lane]
         for lane in range(LANES):
             passed = seen[_output(low[0, lane], low[1, lane], high[0, lane]) % u32(n)]
@@ -140,11 +149,70 @@ def _scan(
             seed = base + lane
             if passed < need or seed >= first + count:
                 continue
-            if _begins(seed, n, seen, places, misses, words, log):
+            if _begins(seed, n, seen, places, misses, skip, words, log):
                 if total < len(found):
                     found[total] = seed
                 total += 1
     return total
+
+
+@_compiled
+def _processes(
+    first: int,
+    count: int,
+    n: int,
+    seen: npt.NDArray[np.uint8],
+    places: int,
+    misses: int,
+    found: npt.NDArray[np.int64],
+) -> int:
+    """Seeds whose fourth output is the seed of such an order; how many there are."""
+    words = np.empty(397 + SKIP_MAX + PLACES_MAX, np.uint32)
+    log = np.empty((PLACES_MAX, 2), np.int64)
+    total = 0
+    for seed in range(first, first + count):
+        words[0] = u32(seed)
+        for i in range(1, 401):
+            x = words[i - 1]
+            words[i] = MULTIPLIER * u32(x ^ (x >> u32(30))) + u32(i)
+        drawn = _output(words[3], words[4], words[400])
+        if _begins(drawn, n, seen, places, misses, 0, words, log):
+            if total < len(found):
+                found[total] = seed
+            total += 1
+    return total
+
+
+@_compiled
+def _picks(
+    items: npt.NDArray[np.int64], words: npt.NDArray[np.uint32], buffer: int, initial: int
+) -> npt.NDArray[np.int64]:
+    """`core.orders.webdataset.buffer_shuffle` by a generator's words; empty: they were too few."""
+    order = np.empty(len(items), np.int64)
+    held = np.empty(len(items) + 1, np.int64)
+    coming = holds = done = at = 0
+    while done < len(items):
+        if coming < len(items):
+            held[holds] = items[coming]
+            coming, holds = coming + 1, holds + 1
+            if holds < buffer and coming < len(items):
+                held[holds] = items[coming]
+                coming, holds = coming + 1, holds + 1
+            if holds < initial:
+                continue
+        bits = 0
+        while holds >> bits:
+            bits += 1
+        drawn = np.int64(holds)
+        while drawn >= holds:
+            if at == len(words):
+                return order[:0]
+            drawn = np.int64(words[at] >> u32(32 - bits))
+            at += 1
+        order[done] = held[drawn]
+        held[drawn] = held[holds - 1]
+        holds, done = holds - 1, done + 1
+    return order
 
 
 @_compiled
@@ -190,6 +258,16 @@ class SeedSearch:
         _swap(order, rng.randint(0, 2**32, size=max(n - 1, 0), dtype=np.uint32))
         return order
 
+    def shards(self, n: int, buffer: int, seed: int, world: int) -> npt.NDArray[np.int32]:
+        """See Kernel."""
+        parts = deal(np.arange(n, dtype=np.int64), workers=world)
+        count, dealt = WORDS_MIN, [np.empty(0, np.int64)]
+        while sum(map(len, dealt)) < n:  # draws that were too large are drawn again
+            count *= 4
+            words = np.random.RandomState([seed]).randint(0, 2**32, size=count, dtype=np.uint32)
+            dealt = [_picks(part, words, buffer, min(INITIAL, buffer)) for part in parts]
+        return in_turns(dealt).astype(np.int32)
+
     def scan(
         self,
         first: int,
@@ -200,12 +278,24 @@ class SeedSearch:
         need: int,
         places: int,
         misses: int,
+        skip: int = 0,
     ) -> list[int]:
         """See Kernel."""
         assert 4 <= places <= min(PLACES_MAX, n - 1) and len(seen) == n, (places, n)
+        assert 0 <= skip <= SKIP_MAX, skip
 
         def part(begin: int, size: int, found: npt.NDArray[np.int64]) -> int:
-            return _scan(begin, size, n, seen, need, places, misses, found)
+            return _scan(begin, size, n, seen, need, places, misses, skip, found)
+
+        return self._parts(part, first, count)
+
+    def processes(
+        self, first: int, count: int, n: int, seen: npt.NDArray[np.uint8], places: int, misses: int
+    ) -> list[int]:
+        """See Kernel."""
+
+        def part(begin: int, size: int, found: npt.NDArray[np.int64]) -> int:
+            return _processes(begin, size, n, seen, places, misses, found)
 
         return self._parts(part, first, count)
 
@@ -216,12 +306,6 @@ class SeedSearch:
             return _streams(begin, size, value, found)
 
         return self._parts(part, first, count)
-
-    def outputs(self, seed: int, count: int) -> list[int]:
-        """See Kernel."""
-        rng = np.random.RandomState(seed % 2**32)
-        draws: list[int] = rng.randint(0, 2**32, size=count, dtype=np.uint32).tolist()
-        return draws
 
     def _parts(
         self,

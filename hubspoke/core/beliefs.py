@@ -32,7 +32,7 @@ def data_sets(prediction: Prediction) -> list[dict[str, Any]]:
     """Data sets that are read by items, the one read last first."""
     found = list(prediction.epochs.sets.values())
     found.sort(key=lambda s: -max((j.last_at for j in s.jobs.all), default=0.0))
-    return [_data_set(s) for s in found]
+    return [_data_set(s, prediction) for s in found]
 
 
 # -- streams ----------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ def _why(s: Stream) -> str:
 # -- data sets --------------------------------------------------------------------------------
 
 
-def _data_set(s: ItemSet) -> dict[str, Any]:
+def _data_set(s: ItemSet, prediction: Prediction) -> dict[str, Any]:
     source = None if not s.comes else "known_order" if s.shelf.exact else "blind_fill"
     return {
         "folder": "/".join(s.items.folder),
@@ -107,11 +107,11 @@ def _data_set(s: ItemSet) -> dict[str, Any]:
         "item_bytes": round(s.items.bytes_mean),
         "cached_items": s.shelf.held if s.comes else None,
         "source": source,
-        "jobs": [_job(j, s) for j in s.jobs.all],
+        "jobs": [_job(j, s, prediction) for j in s.jobs.all],
     }
 
 
-def _job(j: Job, s: ItemSet) -> dict[str, Any]:
+def _job(j: Job, s: ItemSet, prediction: Prediction) -> dict[str, Any]:
     f = j.follower
     return {
         "job": j.number,
@@ -120,6 +120,7 @@ def _job(j: Job, s: ItemSet) -> dict[str, Any]:
         "items_per_second": j.rate,
         "believed": j.believed,
         "why": _why_job(j),
+        "inference": prediction.inference.describe(j) if prediction.infers else None,
         "ahead_seconds": _job_ahead_s(j, s),
         "order": None
         if f is None

@@ -157,7 +157,12 @@ class Prediction:
         for each in self.epochs.observe(accesses, now, relearned):
             if self._config.infer_order:
                 for job in each.jobs.all:
-                    self.inference.look(job, partial(each.adopt, job), now, each.items.equal)
+                    self.inference.look(job, partial(each.adopt, job), now, each.items.shards)
+
+    @property
+    def infers(self) -> bool:
+        """Whether jobs' orders are inferred."""
+        return self._config.infer_order
 
     @property
     def busy(self) -> bool:

@@ -76,7 +76,6 @@ class OrderSearch:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env=os.environ | {"PYTHONPATH": path},
-            start_new_session=True,  # an interrupt from the terminal is the spoke's
         )
         log.info("order search started pid=%d", process.pid)
         self._process = process

@@ -13,9 +13,18 @@ from hubspoke.core.inference.inference import ASK_AT, Inference
 from hubspoke.core.inference.question import Build, Follow, Found, Question, Recipe
 from hubspoke.core.inference.search import search
 from hubspoke.core.orders import mosaicml, torch_randperm
+from hubspoke.core.orders.candidates import (
+    BY_NAME,
+    FAMILIES,
+    LOADER,
+    LOADER_KEPT,
+    SAMPLER,
+    SHARDS_MAX,
+)
 from hubspoke.core.orders.dlio import torch_loader
+from hubspoke.core.orders.torch_samplers import loader_orders
 from tests.core.loader_reads import through_workers
-from tests.core.seed_kernel import NumpyKernel
+from tests.core.seed_kernel import NumpyKernel, outputs
 
 KERNEL = NumpyKernel()
 
@@ -25,7 +34,9 @@ def few_whole_orders(monkeypatch: pytest.MonkeyPatch) -> None:
     """All that are tried take minutes without compiled loops."""
     monkeypatch.setattr("hubspoke.core.inference.search.EPOCHS_THOROUGH", 3)
     monkeypatch.setattr("hubspoke.core.inference.search.EPOCHS_TRIED", 3)
-    monkeypatch.setattr("hubspoke.core.inference.search.SHARDS_MAX", 0)
+    few = tuple(f for f in FAMILIES if f.most > SHARDS_MAX)
+    monkeypatch.setattr("hubspoke.core.inference.search.FAMILIES", few)
+    monkeypatch.setattr("hubspoke.core.inference.search.STREAM_COST", 10**6)
     monkeypatch.setattr("hubspoke.core.orders.candidates.SEEDS", (0, 42, 1234, 123, 1))
     monkeypatch.setattr("hubspoke.core.orders.candidates.WORLDS", (1, 4))
 
@@ -98,7 +109,7 @@ def test_samples_of_equal_shards_are_found_in_mosaicml_s_order() -> None:
     merged = order.reshape(2, -1).T.ravel()
     rng = np.random.default_rng(6)
     reads = distinct(through_workers(merged.tolist(), workers=8, batch=4, rng=rng))
-    found = ask(reads[:96], 2_048, objects=32)
+    found = ask(reads[:96], 2_048, shards=(64,) * 32)
     assert found is not None and found.recipe == Recipe("MosaicML py1e", 9176, 1, 2)
     assert np.array_equal(found.items, merged)
     assert ask(reads[:96], 2_048) is None
@@ -137,7 +148,7 @@ def test_nothing_is_found_where_items_are_numbered_otherwise() -> None:
 
 
 def test_walk_in_listing_order_is_no_shuffle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hubspoke.core.inference.search.SHARDS_MAX", 10_000)
+    monkeypatch.setattr("hubspoke.core.inference.search.FAMILIES", FAMILIES)
     assert ask(list(range(300, 428)), 2_000) is None
 
 
@@ -296,7 +307,7 @@ def test_guesses_that_are_all_wrong_are_searched_on_from() -> None:
     read(inference, job, order[64:256].tolist())
     assert job.known is not None and np.array_equal(job.known.items, order)
     job.next_epoch()
-    assert job.known is None and len(job.guesses) == 2
+    assert job.known is None and len(job.guesses) == 3
 
 
 def test_job_that_changes_its_seed_is_recognised_again() -> None:
@@ -324,6 +335,22 @@ def test_known_order_in_permuted_blocks_is_not_believed() -> None:
     assert job.known is None
 
 
+def test_known_order_with_a_tenth_exchanged_is_not_believed() -> None:
+    rng = np.random.default_rng(9)
+    inference, job = Inference(), Job(20_000)
+    order = torch_randperm(20_000, 42)
+    tenth = np.arange(3, 20_000, 10)
+    order[tenth] = order[rng.permutation(tenth)]
+    read(inference, job, order[:1_024].tolist())
+    assert job.known is None
+
+
+def test_shuffle_of_fewer_items_is_another_order() -> None:
+    inference, job = Inference(), Job(2_000)
+    read(inference, job, torch_randperm(1_900, 42)[:1_024].tolist())
+    assert job.known is None and "no seed fits" in inference.describe(job)
+
+
 def test_job_of_no_known_order_is_asked_about_a_few_times_and_searched_for_once_a_day() -> None:
     inference, job = Inference(), Job(20_000)
     requests: list[object] = []
@@ -340,20 +367,90 @@ def test_job_of_no_known_order_is_asked_about_a_few_times_and_searched_for_once_
     assert "no seed fits" in inference.describe(job) or "too few" in inference.describe(job)
 
 
+def process_and_another() -> tuple[int, int, NumpyKernel]:
+    """Two processes whose loaders drew the same seed for their first epoch, as far as a kernel
+    says: of all 2^32 that happens to every second one."""
+    process, other = 3_141_592_653, 2_718_281_828
+    drawn = outputs(process, 8)
+
+    class Kernel(NumpyKernel):
+        def streams(self, first: int, count: int, value: int) -> list[int]:
+            if value != drawn[3]:
+                return []
+            return [s for s in (other, process) if first <= s < first + count]
+
+    return process, other, Kernel((process, *drawn))
+
+
 def test_loader_without_a_seed_is_followed_by_its_process_stream() -> None:
-    process = 3_141_592_653
-    kernel = NumpyKernel((process, *NumpyKernel().outputs(process, 8)))
-    first, second, third = (NumpyKernel().outputs(process, 12)[i] for i in (3, 7, 11))
-    inference, job = Inference(), Job(1_500)
-    read(inference, job, torch_randperm(1_500, first)[:256].tolist(), kernel)
-    assert job.known is not None and str(first) in job.known.why
+    n = 1_500
+    process, other, kernel = process_and_another()
+    drawn = [outputs(process, 4 * epoch + 4)[-1] for epoch in range(4)]
+    inference, job = Inference(), Job(n)
+    read(inference, job, torch_randperm(n, drawn[0])[:256].tolist(), kernel)
+    assert job.known is not None and str(drawn[0]) in job.known.why
     job.next_epoch()
-    job.decide(torch_randperm(1_500, second))
-    assert job.known is not None and f"seed {process}, epoch 1" in job.known.why
-    read(inference, job, job.known.items[:16].tolist(), kernel)
+    # Which of the two it is cannot be known yet.
+    guesses = {guess.items.tobytes() for guess in job.guesses}
+    for seed in (process, other):
+        assert torch_randperm(n, outputs(seed, 8)[7]).astype(np.int32).tobytes() in guesses
+    job.decide(torch_randperm(n, drawn[1]))
+    for epoch in (2, 3):
+        assert job.known is not None and f"seed {process}, epoch {epoch - 1}" in job.known.why
+        read(inference, job, job.known.items[:16].tolist(), kernel)
+        job.next_epoch()
+        assert job.known is not None
+        assert np.array_equal(job.known.items, torch_randperm(n, drawn[epoch]))
+
+
+def test_process_that_drew_something_else_is_searched_for_a_few_times_only() -> None:
+    n = 1_500
+    seeds = [2_953_112_805 + 7 * i for i in range(6)]
+    kernel = NumpyKernel(tuple(seeds))
+    inference, job = Inference(), Job(n)
+    follows = 0
+    for seed in seeds:
+        order = torch_randperm(n, seed)[:256].tolist()
+        for i in range(0, len(order), 16):
+            job.reads(order[i : i + 16])
+            inference.look(job, job.adopt, 0.0)
+            follows += sum(isinstance(r, Follow) for r in answer(inference, kernel))
+        assert job.known is not None and str(seed) in job.known.why
+        job.next_epoch()
+        job.guesses = ()
+        assert job.known is None
+    assert follows == 3
+
+
+@pytest.mark.parametrize("family", [SAMPLER.name, LOADER.name, LOADER_KEPT.name])
+def test_generator_that_goes_on_from_epoch_to_epoch_is_followed(family: str) -> None:
+    n, seed = 1_500, 77
+    orders = [BY_NAME[family].build(n, seed, epoch, 1) for epoch in range(4)]
+    if "DataLoader" in family:
+        kept = "persistent" in family
+        expected = loader_orders(n, seed, 4, persistent_workers=kept)
+        assert all(map(np.array_equal, orders, expected))
+    inference, job = Inference(), Job(n)
+    read(inference, job, orders[0][:256].tolist())
     job.next_epoch()
-    assert job.known is not None
-    assert np.array_equal(job.known.items, torch_randperm(1_500, third))
+    job.decide(orders[1])
+    for epoch in (2, 3):
+        assert job.known is not None and family in job.known.why
+        read(inference, job, job.known.items[:16].tolist())
+        job.next_epoch()
+        assert job.known is not None and np.array_equal(job.known.items, orders[epoch])
+
+
+def test_one_rank_of_several_is_told_and_not_followed() -> None:
+    inference, job = Inference(), Job(20_000)
+    rank = torch_randperm(20_000, 42)[3::8].tolist()
+    read(inference, job, rank[:1_100])
+    assert job.known is None
+    says = inference.describe(job)
+    assert says == (
+        "torch shuffle, seed 42, of which one place in 8 is read here: the other ranks "
+        "read elsewhere, so what comes next is not told"
+    )
 
 
 def test_answers_that_come_too_late_change_nothing() -> None:
@@ -380,5 +477,8 @@ def test_requests_of_other_kinds_name_what_is_to_be_done() -> None:
     found = [a for a in search(question, KERNEL) if a is not None]
     job.reads(order[128:256])
     inference.answered(question.number, found[-1], 0.0)
-    assert inference.requests() == [Build(2, 20_000, Recipe("torch shuffle", 43))]
+    assert inference.requests() == [
+        Build(2, 20_000, Recipe("torch shuffle", 43)),
+        Build(3, 20_000, Recipe(SAMPLER.name, 42, 1)),
+    ]
     assert not isinstance(question, Follow)

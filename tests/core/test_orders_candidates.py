@@ -37,7 +37,7 @@ def test_merged_orders_are_those_of_all_ranks_in_turn() -> None:
     rounds = np.stack([rank.reshape(-1, 8) for rank in trained], axis=1)
     assert torch_randperm(1024, 45).tolist() == rounds.ravel().tolist()
     shards = webdataset.shard_orders(10, buffer=100, seed=7, ranks=2, workers=2)
-    merged = by["WebDataset", 7, 0, 4].order(10).tolist()
+    merged = by["WebDataset, buffer 100", 7, 0, 4].order(10).tolist()
     assert merged == [
         int(part[turn])
         for turn in range(3)

@@ -35,6 +35,7 @@ from dlio_benchmark.utils.config import ConfigArguments  # noqa: E402
 from dlio_benchmark.utils.utility import DLIOMPI  # noqa: E402
 
 SAMPLERS = [(1000, 1, 123), (1000, 4, 123), (999, 3, 42), (64, 8, 0), (70_000, 2, 1234)]
+SAMPLERS += [(1024, 8, 123), (2000, 2, 42)]
 EPOCHS = 4
 FILES = [  # files, samples per file, ranks, seed, file_shuffle, sample_shuffle, seed_change_epoch
     (40, 1, 4, 123, True, False, True),

@@ -32,6 +32,9 @@ STREAMS = [  # shards, seed, epoch, ranks, workers, interleaved
     (10, 7, 3, 4, 2, 1),
     (24, None, 0, 2, 2, 10),
     (24, None, 1, 2, 2, 10),
+    (400, 42, 0, 1, 1, 10),
+    (512, 1234, 1, 4, 2, 10),
+    (1000, 0, 0, 1, 4, 10),
 ]
 ROWS = 4  # as many as ranks: one that gets each fourth row sees every shard
 

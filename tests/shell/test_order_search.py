@@ -32,12 +32,13 @@ from hubspoke.core.inference.search import prefix
 from hubspoke.core.orders import torch_randperm
 from hubspoke.spoke.order_search import OrderSearch
 from tests.core.loader_reads import through_workers
-from tests.core.seed_kernel import NumpyKernel, output, words
+from tests.core.seed_kernel import NumpyKernel, output, outputs, words
 
 FOUR = np.arange(4, dtype=np.int32)
 REQUESTS: tuple[Request, ...] = (
     Question(1, 1_000, np.arange(20, dtype=np.int32), (Recipe("DLIO", 2**32 - 1, 3, 4),), True),
     Build(2, 1_000, Recipe("torch shuffle", 7)),
+    Build(4, 1_000, Recipe("MosaicML py1s", 9176, 0, 64), (400, 400, 200)),
     Follow(3, 2**32 - 1),
 )
 
@@ -46,6 +47,13 @@ REQUESTS: tuple[Request, ...] = (
 def test_compiled_order_is_torch_randperm(n: int) -> None:
     for seed in (0, 42, 2**32 - 1, 2**32 + 5):
         assert np.array_equal(SeedSearch().order(n, seed), torch_randperm(n, seed))
+
+
+@pytest.mark.parametrize("n", [16, 50, 301, 1_999])
+def test_compiled_buffer_shuffle_is_webdataset_s(n: int) -> None:
+    for buffer, seed, world in ((100, 42, 1), (1_000, 1_000_000, 4), (20, 7, 2)):
+        found = SeedSearch().shards(n, buffer, seed, world)
+        assert np.array_equal(found, NumpyKernel().shards(n, buffer, seed, world))
 
 
 @pytest.mark.parametrize(("n", "seed"), [(1_000, 3), (20_000, 77_777), (1_000_000, 131_071)])
@@ -75,7 +83,7 @@ def test_slices_end_where_they_are_told_to() -> None:
 def test_stream_is_found_by_its_fourth_output() -> None:
     value = int(output(words(123_456, 1, 400), 3)[0])
     assert SeedSearch().streams(2**16, 2**17, value) == [123_456]
-    assert SeedSearch().outputs(123_456, 4)[3] == value
+    assert outputs(123_456, 4)[3] == value
 
 
 @pytest.mark.parametrize("request_", REQUESTS)

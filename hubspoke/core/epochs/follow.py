@@ -2,7 +2,8 @@
 
 Workers and ranks read ahead of one another, so reads come up to `window` places from where the
 order has them. `base` is the first place that may still be read, `front` the last that was. Reads
-outside of the window again and again mean that the order is not this job's: it is dropped.
+outside of the window again and again mean that the order is not this job's: it is dropped. So it
+is where most places are passed by: then other ranks read those, and elsewhere.
 """
 
 import numpy as np
@@ -12,6 +13,10 @@ from hubspoke.core.epochs.known import KnownOrder
 
 JUDGED = 64  # reads
 MISFITS = 16  # of them, to drop the order
+LONG_JUDGED = 512  # reads
+LONG_MISFITS = 32  # of them: what is wrong now and then is fetched for nothing all the time
+PASSED = 256  # places that were passed are looked at together:
+PASSED_READ = 0.5  # if fewer of them were read, the rest is read elsewhere, by other ranks
 NOWHERE = np.int32(2**31 - 1)
 
 Numbers = npt.NDArray[np.int32]
@@ -34,6 +39,8 @@ class Follower:
         self.base = 0
         self.front = 0
         self._judged = self._misfits = 0
+        self._long_judged = self._long_misfits = 0
+        self._looked: int | None = None  # places before were looked at after they were passed
         self._next: Follower | None = None
         self._guessed: dict[KnownOrder, Follower] = {}
 
@@ -50,14 +57,39 @@ class Follower:
         if len(within):
             self.front = max(self.front, int(within.max()) + 1)
         self._advance(read)
+        if not self._dense(read):
+            return False
         late = min(len(items), JUDGED)
+        misfits = late - int(np.count_nonzero(fits[-late:]))
         self._judged += late
-        self._misfits += late - int(np.count_nonzero(fits[-late:]))
+        self._misfits += misfits
+        if not self._long(late, misfits):
+            return False
         if self._misfits >= MISFITS and self._misfits * 4 >= self._judged:
             return False
         if self._judged >= JUDGED:
             self._judged, self._misfits = self._judged // 2, self._misfits // 2
         return True
+
+    def _long(self, judged: int, misfits: int) -> bool:
+        """Whether few of the last some hundred reads were elsewhere."""
+        self._long_judged += judged
+        self._long_misfits += misfits
+        if self._long_judged < LONG_JUDGED:
+            return True
+        few = self._long_misfits <= LONG_MISFITS
+        self._long_judged = self._long_misfits = 0
+        return few
+
+    def _dense(self, read: npt.NDArray[np.bool_]) -> bool:
+        """Whether most of what was passed since the first reads was read."""
+        if self._looked is None:
+            self._looked = self.front
+        if self.base < self._looked + PASSED:
+            return True
+        passed = self.order.items[self._looked : self.base]
+        self._looked = self.base
+        return bool(read[passed].mean() >= PASSED_READ)
 
     def _advance(self, read: npt.NDArray[np.bool_]) -> None:
         self.base = max(self.base, self.front - 2 * self.order.window)
@@ -67,6 +99,11 @@ class Follower:
             self.base += done
             if done < len(step):
                 return
+
+    def begins(self, items: Numbers) -> bool:
+        """Whether most of these are among the first of the order."""
+        near = self.place[items] < 2 * self.order.window + JUDGED
+        return bool(near.mean() >= 0.5)
 
     def following(self) -> "Follower | None":
         """The next epoch's, as soon as it is known."""

@@ -18,6 +18,7 @@ from hubspoke.core.ids import ObjectEntry, ObjectName
 Folder = tuple[str, str]  # bucket, key up to the last slash
 
 SLICE_NAMES = 256
+SHARDS_MAX = 16_384  # whose sizes are told who searches for orders
 _KEY_ERRORS = "surrogatepass"  # names are exact bytes, whatever they are
 
 
@@ -55,7 +56,7 @@ class ListedItems:
         self.folder = folder
         self.record = record
         self.complete = False
-        self.equal = 0  # objects of records, if all have as many
+        self.shards: tuple[int, ...] = ()  # records of each object, if there are not too many
         self.whole = True  # an item that is begun is read to its end
         self._listing = listing
         self._keys = bytearray()  # behind the folder's part, one after the other
@@ -97,8 +98,8 @@ class ListedItems:
         else:
             each = -(-self._size // self.record)
         self._first = np.concatenate((np.zeros(1, np.int64), np.cumsum(each)))
-        if self.record is not None and len(each) and not np.ptp(each):
-            self.equal = len(each)
+        if self.record is not None and len(each) <= SHARDS_MAX:
+            self.shards = tuple(each.tolist())
 
     @property
     def objects(self) -> int:

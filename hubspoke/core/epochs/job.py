@@ -183,7 +183,8 @@ class Job:
         last = [again for _, _, again in self._recent]
         repeats = sum(last[-RECENT:])
         if self.count >= NEARLY_ALL * self.n:
-            return self.count == self.n or repeats >= min(ENDING_REPEATS, self.n // 2)
+            ends = self.count == self.n or repeats >= min(ENDING_REPEATS, self.n // 2)
+            return ends and not self._pads(last)
         if repeats == RECENT and self._once(RECENT) and self.count >= 2 * RECENT:
             return True
         # A job that was joined in the middle: its next epoch repeats as much as was seen of this.
@@ -191,6 +192,15 @@ class Job:
         if seen < SEEN_MIN or len(last) < LATELY or sum(last) < LATELY_PART * LATELY * seen:
             return False
         return self._once(sum(last)) and self._all_repeat()
+
+    def _pads(self, last: Sequence[bool]) -> bool:
+        """Whether the repeats fill up the ranks' last batches, from the start of this epoch's
+        order: the next one, if it is known, begins with others. More than a few are an epoch."""
+        following = None if self.follower is None else self.follower.following()
+        if following is None or sum(last) >= LATELY_PART * min(LATELY, self.n // 2):
+            return False
+        again = [item for item, _, again in self._recent if again][-RECENT:]
+        return not following.begins(np.array(again, np.int32))
 
     def _once(self, late: int) -> bool:
         """Whether there was next to no repeat before the last ones."""

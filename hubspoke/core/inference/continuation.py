@@ -10,11 +10,29 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hubspoke.core.inference.question import Recipe
-from hubspoke.core.orders.candidates import KEPT_GENERATOR, KEPT_LEGACY, LISTED, NUMPY, NUMPY_LEGACY
+from hubspoke.core.orders.candidates import (
+    KEPT_GENERATOR,
+    KEPT_LEGACY,
+    LISTED,
+    LOADER,
+    LOADER_KEPT,
+    NUMPY,
+    NUMPY_LEGACY,
+    PROCESS,
+    PROCESS_KEPT,
+    SAMPLER,
+    TORCH,
+)
 
 STEPS = (1, 0)  # with the epoch in the seed, and without
 # Rules that draw the same first epoch.
-ALIKE = {NUMPY.name: (LISTED.name, KEPT_GENERATOR.name), NUMPY_LEGACY.name: (KEPT_LEGACY.name,)}
+ALIKE = {
+    NUMPY.name: (LISTED.name, KEPT_GENERATOR.name),
+    NUMPY_LEGACY.name: (KEPT_LEGACY.name,),
+    TORCH.name: (SAMPLER.name,),
+    LOADER.name: (LOADER_KEPT.name,),
+    PROCESS.name: (PROCESS_KEPT.name,),
+}
 FIRST = {other: name for name, others in ALIKE.items() for other in others}
 
 History = Sequence[tuple[int, Recipe]]  # of epochs in order
@@ -33,7 +51,7 @@ def aliases(recipe: Recipe) -> tuple[Recipe, ...]:
     plain = recipe
     if recipe.family in FIRST and recipe.epoch == 0:
         plain = Recipe(FIRST[recipe.family], recipe.seed)
-    others = ALIKE.get(plain.family, ())
+    others = ALIKE.get(plain.family, ()) if plain.epoch == 0 else ()
     return (plain, *(Recipe(family, plain.seed, 0) for family in others))
 
 

@@ -17,9 +17,7 @@ import numpy as np
 
 from hubspoke.core.epochs.known import KnownOrder
 from hubspoke.core.inference.continuation import continuations
-from hubspoke.core.inference.evidence import OUTSIDE_MAX
 from hubspoke.core.inference.question import (
-    PROCESS,
     Answer,
     Build,
     Follow,
@@ -30,15 +28,22 @@ from hubspoke.core.inference.question import (
     Request,
 )
 from hubspoke.core.inference.search import ITEMS_MAX, ITEMS_MIN, LIKELY_SEEDS
-from hubspoke.core.orders.candidates import TORCH
+from hubspoke.core.orders.candidates import PROCESS, PROCESS_KEPT, TORCH
 
 ASK_AT = (16, 32, 64, 128, 256, 512, 1_024)
 THOROUGH_AT = 128
 THOROUGH_EVERY_S = 86_400.0  # without success, for a job
 CONFIRM_READS = 64
+MISFITS_MAX = 0.05  # share of those: an order that is right but for a tenth wastes a tenth
 DISPLACED_READS = 256
 SLACK_ITEMS = 64  # how much farther than ever before a read may be displaced
 JOBS_MAX = 64
+PROCESSES = (PROCESS.name, PROCESS_KEPT.name)
+PROCESSES_MAX = 8  # that may be the job's
+FOLLOWS_MAX = 3  # in vain: each takes as long as a search of all seeds
+# Where only one rank of several is seen, most places that follow upon a read one are not read.
+# Counted in all when there are DENSE_READS: before that workers may be far from one another.
+DENSE_SHARE, DENSE_READS = 0.5, 512
 GUESSES_ITEMS_MAX = 2**24  # of all orders that are built for one epoch: 8 bytes each
 
 
@@ -84,7 +89,7 @@ class _Belief:
     job: ReadingJob
     adopt: Adopt
     epoch: int
-    objects: int = 0
+    shards: tuple[int, ...] = ()
     asked: int = 0  # how many reads the latest question of this epoch had
     pending: int = 0  # its number
     unconfirmed: Found | None = None
@@ -93,6 +98,8 @@ class _Belief:
     processes: tuple[int, tuple[Recipe, ...]] = (0, ())  # whose first epoch this was
     searched_at: float = -math.inf
     says: str = "too few reads"
+    partly: str = ""  # the order of which only a part is read here
+    follows: int = 0  # in vain
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +118,19 @@ def _displacement(found: Found, job: ReadingJob) -> int:
     return int(highest - lowest) + SLACK_ITEMS
 
 
+def _sparse(found: Found, job: ReadingJob) -> int:
+    """In how many places of the order one read lies where most are left out; 0: few are."""
+    at = np.sort(found.places[np.array(job.order, np.int32)]).astype(np.int64)
+    at = at[at >= 0]
+    gaps = np.diff(at)
+    if not len(gaps):
+        return 0
+    dense = (gaps <= 1).mean() >= DENSE_SHARE
+    if len(at) >= DENSE_READS:
+        dense &= len(at) >= DENSE_SHARE * (at[-1] - at[0] + 1)
+    return 0 if dense else max(2, round(float(np.median(gaps))))
+
+
 class Inference:
     """Of all jobs. Times are seconds on one monotonic clock."""
 
@@ -120,13 +140,13 @@ class Inference:
         self._requests: list[Request] = []
         self._number = 0
 
-    def look(self, job: ReadingJob, adopt: Adopt, now: float, objects: int = 0) -> None:
+    def look(self, job: ReadingJob, adopt: Adopt, now: float, shards: tuple[int, ...] = ()) -> None:
         """The job has read something, or an epoch of it began. adopt: is told its order, now or
-        later. objects: see `Question`."""
+        later. shards: see `Question`."""
         b = self._beliefs.get(job)
         if b is None:
             b = self._new(job, adopt)
-            b.objects = objects
+            b.shards = shards
         if job.epoch != b.epoch:
             self._begin(b)
         if job.known is not None:
@@ -143,7 +163,7 @@ class Inference:
     def _begin(self, b: _Belief) -> None:
         b.epoch, b.asked, b.pending = b.job.epoch, 0, 0
         b.unconfirmed = None
-        b.says = "too few reads"
+        b.says, b.partly = "too few reads", ""
         if b.job.known is None and not b.job.guessing:
             b.current = None  # the last epoch's, which had no order after it
 
@@ -159,6 +179,8 @@ class Inference:
             b.current = found
             if found is None:
                 return  # another source's order
+            if found.recipe.family in PROCESSES:
+                b.follows = 0
             if found.after is not None:
                 b.recipes[-1] = b.recipes[-1][0], found.after
             current, b.recipes = found, [*b.recipes[-3:], (b.epoch, found.recipe)]
@@ -177,13 +199,16 @@ class Inference:
             else:
                 self._build(b, current, recipe)
         drawn = current.recipe.family == TORCH.name and current.recipe.seed >= LIKELY_SEEDS
-        if drawn and not found.shown:  # nobody's default: by a process, which will draw the next
+        if (
+            drawn and not found.shown and b.follows < FOLLOWS_MAX
+        ):  # nobody's default: by a process, which will draw the next
+            b.follows += 1
             self._ask(b, current, lambda number: Follow(number, current.recipe.seed))
 
     def _build(
         self, b: _Belief, of: _Computed, recipe: Recipe, after: Recipe | None = None
     ) -> None:
-        self._ask(b, of, lambda number: Build(number, b.job.n, recipe, b.objects), after)
+        self._ask(b, of, lambda number: Build(number, b.job.n, recipe, b.shards), after)
 
     # -- no order is followed -----------------------------------------------------------------
 
@@ -203,13 +228,14 @@ class Inference:
         if b.pending or ready <= b.asked:
             return
         thorough = ready >= THOROUGH_AT and now - b.searched_at >= THOROUGH_EVERY_S
+        thorough &= not b.partly
         if thorough:
             b.searched_at = now
         first = np.array(reads[: ASK_AT[-1]], np.int32)
         b.asked = len(first)
         likely = tuple(dict.fromkeys(self._likely(b)))
         b.pending = self._ask(
-            b, None, lambda number: Question(number, b.job.n, first, likely, thorough, b.objects)
+            b, None, lambda number: Question(number, b.job.n, first, likely, thorough, b.shards)
         )
         b.says = "all seeds are tried" if thorough else "likely seeds are tried"
 
@@ -231,9 +257,16 @@ class Inference:
         places = found.places[later]
         farthest = found.last + len(later) + window + SLACK_ITEMS
         misfits = int(((places < found.first - window) | (places > farthest)).sum())
-        if misfits > 2 * OUTSIDE_MAX * len(later):
+        if misfits > MISFITS_MAX * len(later):
             b.says = f"{found.recipe}: not confirmed"
             self._seek(b, now)
+            return
+        apart = _sparse(found, b.job)
+        if apart:
+            b.says = b.partly = (
+                f"{found.recipe}, of which one place in {apart} is read here: the other ranks "
+                "read elsewhere, so what comes next is not told"
+            )
             return
         b.searched_at = -math.inf  # a search of this job's has had success
         b.recipes = [*b.recipes[-3:], (b.epoch, found.recipe)]
@@ -292,16 +325,18 @@ class Inference:
                 b.unconfirmed = answer
                 b.says = f"{answer.recipe}: to be confirmed"
             else:
-                b.says = f"no seed fits {b.asked} reads"
+                b.says = b.partly or f"no seed fits {b.asked} reads"
             if b.job.known is None:
                 self._seek(b, now)
 
     def _prepared(self, b: _Belief, of: _Computed, answer: Answer, after: Recipe | None) -> None:
         if isinstance(answer, Followers):
-            processes = tuple(Recipe(PROCESS, seed) for seed in answer.seeds)
+            # Of 2^32 one more than the right one fits by chance: each is a guess.
+            seeds = answer.seeds[:PROCESSES_MAX]
+            processes = tuple(Recipe(name, seed) for name in PROCESSES for seed in seeds)
             b.processes = b.recipes[-1][0], processes
-            if len(processes) == 1:
-                self._build(b, of, processes[0].moved(1), processes[0])
+            for process in processes:
+                self._build(b, of, process.moved(1), process)
         elif answer is not None:
             why = f"{answer.recipe}; after {of.recipe}"
             known = KnownOrder(

@@ -5,11 +5,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from hubspoke.core.orders.candidates import FAMILIES
+from hubspoke.core.orders.candidates import BY_NAME
+from hubspoke.core.orders.mosaicml import Algorithm
 
-MOSAIC = "MosaicML py1e"
-PROCESS = "torch loader of a process"  # seed: the process'; what it draws in each epoch
-ADDS = {family.name: family.adds for family in FAMILIES} | {MOSAIC: False, PROCESS: False}
+MOSAIC: dict[str, Algorithm] = {
+    "MosaicML py1e": "py1e",
+    "MosaicML py1br": "py1br",
+    "MosaicML py1s": "py1s",
+}
+ADDS = {name: family.adds for name, family in BY_NAME.items()} | dict.fromkeys(MOSAIC, False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +47,10 @@ class Recipe:
 class Question:
     """What order is this?
 
-    number: names the question in its answer. count: of items of the data set. objects: they are
-    in, as many in each; 0: not so. reads: the first
+    number: names the question in its answer. count: of items of the data set. reads: the first
     distinct items that a job read in an epoch, in order of arrival. likely: what comes first to
-    mind. thorough: all seeds are to be tried, which takes long.
+    mind. thorough: all seeds are to be tried, which takes long. shards: how many items each object
+    has, in listing order; empty where items are objects.
     """
 
     number: int
@@ -54,7 +58,7 @@ class Question:
     reads: npt.NDArray[np.int32]
     likely: tuple[Recipe, ...] = ()
     thorough: bool = False
-    objects: int = 0
+    shards: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,7 +84,7 @@ class Build:
     number: int
     count: int
     recipe: Recipe
-    objects: int = 0
+    shards: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,6 @@ import numpy.typing as npt
 from hubspoke.core.inference.evidence import FALSE_POSITIVE_MAX, fit, log_tail, places_of
 from hubspoke.core.inference.question import (
     MOSAIC,
-    PROCESS,
     Answer,
     Build,
     Follow,
@@ -32,27 +31,48 @@ from hubspoke.core.inference.question import (
     Request,
 )
 from hubspoke.core.orders import mosaicml
-from hubspoke.core.orders.candidates import FAMILIES, SEEDS, TORCH, WORLDS, candidates
+from hubspoke.core.orders.candidates import (
+    BY_NAME,
+    FAMILIES,
+    LOADER,
+    LOADER_WORDS,
+    PROCESS,
+    SEEDS,
+    STREAMS,
+    TORCH,
+    WEBDATASET,
+    WORLDS,
+    Candidate,
+    Family,
+    candidates,
+)
 
 Order = npt.NDArray[np.int32]
 
 ALL_SEEDS = 2**32
 SLICE_SEEDS = 2**21  # 50 ms of one thread
+TYPED_SEEDS = 2**24  # people type no larger ones
 # All defaults with 1,000 epochs and ranks behind them: 10 ms.
 LIKELY_SEEDS = 2**17
+PROCESS_SEEDS = 2**14  # of a process: each takes two generators, 60 ms in all
 EPOCHS_TRIED, EPOCHS_THOROUGH = 4, 100  # of whole orders
 ITEMS_BUILT_MAX = 10_000_000  # of whole orders built for one question: 0.2 s; if it is
 ITEMS_BUILT_THOROUGH = 200_000_000  # thorough, 4 s
-SHARDS_MAX = 2_000
-SAMPLES_QUICK_MAX = 1_000_000  # built 0.3 us each; more are tried once, thoroughly
+STREAM_COST = 4  # of an order in the middle of a generator's stream, in those of a fresh one
+SAMPLE_COST = 3  # of a sample in shards
+NODE_WORLDS = {"py1s": 64}  # canonical nodes for each physical one, if not 1
 ITEMS_MIN, ITEMS_MAX = 16, 2**25  # fewer are no shuffle worth a search; more are 128 MiB an order
 
 
 class Kernel(Protocol):
-    """What is compiled."""
+    """What is compiled. skip: words that were drawn of the generator before."""
 
     def order(self, n: int, seed: int) -> Order:
         """`torch.randperm(n)` of a fresh generator."""
+        ...
+
+    def shards(self, n: int, buffer: int, seed: int, world: int) -> Order:
+        """`core.orders.webdataset.shard_orders` of so many workers, merged."""
         ...
 
     def scan(
@@ -65,17 +85,21 @@ class Kernel(Protocol):
         need: int,
         places: int,
         misses: int,
+        skip: int = 0,
     ) -> list[int]:
         """Seeds [first, first + count) of whose first `places` items all but `misses` are marked
         in `seen`, and `need` of the first four."""
         ...
 
-    def streams(self, first: int, count: int, value: int) -> list[int]:
-        """Seeds [first, first + count) whose generator's fourth output is `value`."""
+    def processes(
+        self, first: int, count: int, n: int, seen: npt.NDArray[np.uint8], places: int, misses: int
+    ) -> list[int]:
+        """Seeds [first, first + count) whose generator's fourth output is the seed of an order
+        that begins so."""
         ...
 
-    def outputs(self, seed: int, count: int) -> list[int]:
-        """The first outputs of a fresh generator."""
+    def streams(self, first: int, count: int, value: int) -> list[int]:
+        """Seeds [first, first + count) whose generator's fourth output is `value`."""
         ...
 
 
@@ -110,9 +134,7 @@ def search(request: Request, kernel: Kernel) -> Iterator[Answer]:
     """Yields None after each piece of work, and at last the answer, if there is one."""
     match request:
         case Build():
-            order = build(request.recipe, request.count, request.objects, kernel)
-            places = places_of(order, request.count)
-            yield Found(request.recipe, order, places, 0, 0, 0.0)
+            yield _built(request.recipe, build(request, kernel), request.count)
         case Follow():
             yield from _follow(request, kernel)
         case Question():
@@ -121,21 +143,27 @@ def search(request: Request, kernel: Kernel) -> Iterator[Answer]:
             assert_never(request)
 
 
-def build(recipe: Recipe, n: int, objects: int, kernel: Kernel) -> Order:
-    """The items of one epoch in the order of reading. objects: see `Question`."""
+def _built(recipe: Recipe, order: Order, n: int) -> Found:
+    return Found(recipe, order, places_of(order, n), 0, 0, 0.0)
+
+
+def build(request: Build, kernel: Kernel) -> Order:
+    """The items of one epoch in the order of reading."""
+    n, recipe = request.count, request.recipe
     if recipe.family == TORCH.name:
         return kernel.order(n, recipe.seed)
-    if recipe.family == PROCESS:
-        return kernel.order(n, kernel.outputs(recipe.seed, 4 * recipe.epoch + 4)[-1])
-    if recipe.family == MOSAIC:
-        sizes = [n // objects] * objects
-        found = mosaicml.shuffled_samples(
-            sizes, canonical_nodes=recipe.world, seed=recipe.seed, epoch=recipe.epoch
-        )
-        # Each node reads its part, all at the same time.
-        return found.reshape(recipe.world, -1).T.ravel().astype(np.int32)
-    family = next(f for f in FAMILIES if f.name == recipe.family)
-    return family.build(n, recipe.seed, recipe.epoch, recipe.world).astype(np.int32)
+    if recipe.family in MOSAIC:
+        return mosaicml.merged_samples(
+            list(request.shards),
+            canonical_nodes=recipe.world,
+            algorithm=MOSAIC[recipe.family],
+            seed=recipe.seed,
+            epoch=recipe.epoch,
+        ).astype(np.int32)
+    if recipe.family in WEBDATASET:
+        return kernel.shards(n, WEBDATASET[recipe.family], recipe.seed, recipe.world)
+    made = BY_NAME[recipe.family].build(n, recipe.seed, recipe.epoch, recipe.world)
+    return made.astype(np.int32)
 
 
 def _follow(request: Follow, kernel: Kernel) -> Iterator[Answer]:
@@ -155,16 +183,35 @@ def _question(question: Question, kernel: Kernel) -> Iterator[Answer]:
     # A walk in listing order fits what a small buffer shuffles by any seed; others know it better.
     if fit(np.arange(n, dtype=np.int32), n, question.reads).sure(1.0):
         return
+    likely = range(0, LIKELY_SEEDS, LIKELY_SEEDS)
     yield from _first(
         _named(question, kernel),
-        _by_prefix(question, kernel, range(0, LIKELY_SEEDS, LIKELY_SEEDS)),
-        _whole(question, kernel),
-        _sharded(question, kernel),
-        _by_prefix(question, kernel, range(0, ALL_SEEDS, SLICE_SEEDS)) if question.thorough else (),
+        _by_prefix(question, kernel, likely),
+        _by_prefix(question, kernel, likely, skip=LOADER_WORDS),
+        _by_process(question, kernel),
+        _whole(question, kernel, FAMILIES, range(EPOCHS_TRIED), ITEMS_BUILT_MAX),
+        _sharded(question, kernel, ITEMS_BUILT_MAX),
+        _whole(question, kernel, STREAMS, range(1, EPOCHS_TRIED), ITEMS_BUILT_MAX // STREAM_COST),
+        *_thorough(question, kernel),
     )
 
 
-def _first(*searches: Iterator[Found | None] | tuple[()]) -> Iterator[Found | None]:
+def _thorough(question: Question, kernel: Kernel) -> list[Iterator[Found | None]]:
+    if not question.thorough:
+        return []
+    typed, all_ = (range(0, most, SLICE_SEEDS) for most in (TYPED_SEEDS, ALL_SEEDS))
+    far = range(EPOCHS_THOROUGH)
+    return [
+        _by_prefix(question, kernel, typed, skip=LOADER_WORDS),
+        # Most loaders are given no seed, and few are met after their first epochs.
+        _by_prefix(question, kernel, all_),
+        _whole(question, kernel, FAMILIES, far, ITEMS_BUILT_THOROUGH),
+        _sharded(question, kernel, ITEMS_BUILT_THOROUGH),
+        _whole(question, kernel, STREAMS, far, ITEMS_BUILT_THOROUGH // STREAM_COST),
+    ]
+
+
+def _first(*searches: Iterator[Found | None]) -> Iterator[Found | None]:
     for one in searches:
         for found in one:
             yield found
@@ -178,35 +225,47 @@ def _named(question: Question, kernel: Kernel) -> Iterator[Found | None]:
         yield _tried(question, recipe, kernel, float(len(question.likely)))
 
 
-def _whole(question: Question, kernel: Kernel) -> Iterator[Found | None]:
-    """Whole orders of the seeds that people use."""
+def _whole(
+    question: Question,
+    kernel: Kernel,
+    families: tuple[Family, ...],
+    epochs: range,
+    items: int,
+) -> Iterator[Found | None]:
+    """Whole orders of the seeds that people use, so many items in all."""
     n = question.count
-    items, epochs = ITEMS_BUILT_MAX, EPOCHS_TRIED
-    if question.thorough:
-        items, epochs = ITEMS_BUILT_THOROUGH, EPOCHS_THOROUGH
     most = max(3, items // n)
-    # WebDataset draws with Python's own generator, an item at a time; it has shards, not samples.
-    families = tuple(f for f in FAMILIES if n <= SHARDS_MAX or f.name != "WebDataset")
-    fitting = (c for c in candidates(epochs=epochs, families=families) if c.fits(n))
-    tried = min(most, epochs * len(SEEDS) * sum(len(f.worlds) for f in families))
+    all_ = candidates(epochs=epochs.stop, families=families)
+    fitting = (c for c in all_ if c.fits(n) and c.epoch >= epochs.start)
+    tried = min(most, len(epochs) * len(SEEDS) * sum(len(f.worlds) for f in families))
     for c in islice(fitting, most):
-        seed, epoch = (c.seed + c.epoch, 0) if c.family.adds else (c.seed, c.epoch)
-        yield _tried(question, Recipe(c.family.name, seed, epoch, c.world), kernel, float(tried))
+        yield _tried(question, _recipe(c), kernel, float(tried))
 
 
-def _sharded(question: Question, kernel: Kernel) -> Iterator[Found | None]:
-    """Samples of shards of one size, by the default seed."""
-    n, objects = question.count, question.objects
-    if objects < 2 or n <= objects or (n > SAMPLES_QUICK_MAX and not question.thorough):
+def _recipe(c: Candidate) -> Recipe:
+    seed, epoch = (c.seed + c.epoch, 0) if c.family.adds else (c.seed, c.epoch)
+    return Recipe(c.family.name, seed, epoch, c.world)
+
+
+def _sharded(question: Question, kernel: Kernel, items: int) -> Iterator[Found | None]:
+    """Samples of shards, the default seed first; so many in all."""
+    n, shards = question.count, len(question.shards)
+    if shards < 2 or n <= shards:
         return
-    nodes = [world for world in WORLDS if n % world == 0]
-    for epoch, world in product(range(EPOCHS_TRIED), nodes):
-        recipe = Recipe(MOSAIC, mosaicml.SEED, epoch, world)
-        yield _tried(question, recipe, kernel, float(EPOCHS_TRIED * len(nodes)))
+    seeds = (mosaicml.SEED, *(s for s in SEEDS if s != mosaicml.SEED))
+    named = product(seeds, range(EPOCHS_TRIED), WORLDS, MOSAIC.items())
+    recipes = [
+        Recipe(name, seed, epoch, world * NODE_WORLDS.get(algorithm, 1))
+        for seed, epoch, world, (name, algorithm) in named
+        if n >= 2 * world * NODE_WORLDS.get(algorithm, 1)
+    ]
+    most = max(3, items // (SAMPLE_COST * n))
+    for recipe in recipes[:most]:
+        yield _tried(question, recipe, kernel, float(min(most, len(recipes))))
 
 
 def _tried(question: Question, recipe: Recipe, kernel: Kernel, candidates: float) -> Found | None:
-    order = build(recipe, question.count, question.objects, kernel)
+    order = build(Build(0, question.count, recipe, question.shards), kernel)
     return _fitting(question, recipe, order, candidates)
 
 
@@ -219,20 +278,52 @@ def _fitting(question: Question, recipe: Recipe, order: Order, candidates: float
     return Found(recipe, order, places, where.first, where.last, log_p)
 
 
-def _by_prefix(question: Question, kernel: Kernel, slices: range) -> Iterator[Found | None]:
+def _marked(question: Question) -> npt.NDArray[np.uint8]:
+    seen = np.zeros(question.count, np.uint8)
+    seen[question.reads] = 1
+    return seen
+
+
+def _by_process(question: Question, kernel: Kernel) -> Iterator[Found | None]:
+    """The first epoch of a process that was given a likely seed and drew nothing before."""
+    n, tried = question.count, float(PROCESS_SEEDS)
+    test = prefix(n, len(question.reads), tried)
+    if test is None:
+        return
+    seen = _marked(question)
+    for seed in kernel.processes(0, PROCESS_SEEDS, n, seen, test.places, test.misses):
+        found = _tried(question, Recipe(PROCESS.name, seed), kernel, tried)
+        if found is not None and found.first == 0:
+            yield found
+            return
+    yield None
+
+
+def _by_prefix(
+    question: Question, kernel: Kernel, slices: range, skip: int = 0
+) -> Iterator[Found | None]:
+    """skip: words that the generator gave before."""
     n, reads = question.count, question.reads
     test = prefix(n, len(reads), float(slices.stop))
     if test is None:
         return
-    seen = np.zeros(n, np.uint8)
-    seen[reads] = 1
+    seen = _marked(question)
+    family = LOADER if skip else TORCH
     for first in slices:
         count = min(slices.step, slices.stop - first)
         for seed in kernel.scan(
-            first, count, n, seen, need=test.need, places=test.places, misses=test.misses
+            first,
+            count,
+            n,
+            seen,
+            need=test.need,
+            places=test.places,
+            misses=test.misses,
+            skip=skip,
         ):
             # The places passed; where the other reads lie must fit as well.
-            found = _tried(question, Recipe(TORCH.name, seed), kernel, float(slices.stop))
+            recipe = Recipe(family.name, seed)
+            found = _tried(question, recipe, kernel, float(slices.stop))
             if found is not None and found.first == 0:
                 yield found
                 return

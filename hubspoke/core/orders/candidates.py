@@ -13,9 +13,11 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
+from hubspoke.core.orders.dealing import in_turns
 from hubspoke.core.orders.dlio import torch_loader
-from hubspoke.core.orders.huggingface import shuffled_dataset
-from hubspoke.core.orders.torch_samplers import torch_randperm
+from hubspoke.core.orders.huggingface import shuffled_dataset, streaming_shards
+from hubspoke.core.orders.mt19937 import TorchGenerator
+from hubspoke.core.orders.torch_samplers import loader_seeds, randperm, torch_randperm
 from hubspoke.core.orders.webdataset import shard_orders
 
 Order = npt.NDArray[np.int64]
@@ -27,7 +29,9 @@ SEEDS = (
     *(3407, 12345, 31337, 65536, 1111, 9999),
 )
 WORLDS = (1, 2, 4, 8, 16, 32, 64)
-SHARD_BUFFER = 100  # what WebDataset takes for shardshuffle=True
+# What WebDataset takes for shardshuffle=True, and what its examples say.
+WEBDATASET = {f"WebDataset, buffer {buffer}": buffer for buffer in (100, 1_000)}
+SHARDS_MAX = 2_000  # more are no shards
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +39,7 @@ class Family:
     """Of orders by a seed. build(n, seed, epoch, world): the items of one epoch in the order of
     reading, all ranks merged. adds: the order is that of seed + epoch. worlds: in which it differs.
     divides: n must be a multiple of the world. first: False if another family says the
-    same of epoch 0, and is tried there.
+    same of epoch 0, and is tried there. most: items that it is tried for.
     """
 
     name: str
@@ -44,6 +48,7 @@ class Family:
     worlds: tuple[int, ...] = (1,)
     divides: bool = False
     first: bool = True
+    most: int = 2**31
 
 
 def _torch(n: int, seed: int, epoch: int, world: int) -> Order:
@@ -82,11 +87,37 @@ def _dlio(n: int, seed: int, epoch: int, world: int) -> Order:
     return torch_loader(n, ranks=world, seed=seed, epoch=epoch + 1).T.ravel()
 
 
-def _webdataset(n: int, seed: int, epoch: int, world: int) -> Order:
-    """Ranks and workers take every world-th shard, and all are as fast."""
-    parts = shard_orders(n, buffer=SHARD_BUFFER, seed=seed + epoch, workers=world)
-    turns = np.concatenate([np.arange(len(part)) for part in parts])
-    return np.concatenate(parts)[np.argsort(turns, kind="stable")]
+def _webdataset(buffer: int) -> Callable[[int, int, int, int], Order]:
+    def build(n: int, seed: int, epoch: int, world: int) -> Order:
+        return in_turns(shard_orders(n, buffer=buffer, seed=seed + epoch, workers=world))
+
+    return build
+
+
+def _streaming(n: int, seed: int, epoch: int, world: int) -> Order:
+    """Each worker takes turns between its streams, and all shards are as long."""
+    dealt = streaming_shards(n, seed=seed, epoch=epoch, workers=world)
+    return in_turns([in_turns(streams) for streams in dealt])
+
+
+def _process(kept: bool) -> Callable[[int, int, int, int], Order]:
+    def build(n: int, seed: int, epoch: int, world: int) -> Order:
+        drawn = loader_seeds(seed, epoch + 1, persistent_workers=kept)
+        return torch_randperm(n, drawn[-1])
+
+    return build
+
+
+def _generator(first: int, each: int) -> Callable[[int, int, int, int], Order]:
+    """first: words that its generator gave before the first permutation; each: between two, beside
+    those of the permutation and of the one that is burnt at its end."""
+
+    def build(n: int, seed: int, epoch: int, world: int) -> Order:
+        generator = TorchGenerator(seed)
+        generator.draws32(first + epoch * (each + 2 * (n - 1)))
+        return randperm(n, generator)
+
+    return build
 
 
 TORCH = Family("torch shuffle", _torch, adds=True)
@@ -100,11 +131,26 @@ FAMILIES = (
     NUMPY,
     NUMPY_LEGACY,
     Family("DLIO", _dlio, adds=False, worlds=WORLDS, divides=True),
-    Family("WebDataset", _webdataset, adds=True, worlds=WORLDS),
+    *(
+        Family(name, _webdataset(b), adds=True, worlds=WORLDS, most=SHARDS_MAX)
+        for name, b in WEBDATASET.items()
+    ),
+    Family("datasets streaming", _streaming, adds=False, worlds=WORLDS, most=SHARDS_MAX),
     LISTED,
     KEPT_GENERATOR,
     KEPT_LEGACY,
 )
+
+# The seed is the process' or a generator's, which goes on from epoch to epoch (loader_seeds,
+# loader_orders). Of the first, seeds that the loader drew look like `TORCH`.
+PROCESS = Family("torch DataLoader", _process(kept=False), adds=False)
+PROCESS_KEPT = Family("torch DataLoader, persistent workers", _process(kept=True), adds=False)
+SAMPLER = Family("torch RandomSampler with a generator", _generator(0, 0), adds=False, first=False)
+LOADER = Family("torch DataLoader with a generator", _generator(2, 2), adds=False)
+LOADER_KEPT = Family(f"{LOADER.name}, persistent workers", _generator(2, 0), adds=False)
+LOADER_WORDS = 2  # before the first permutation of the last two
+STREAMS = (PROCESS, PROCESS_KEPT, SAMPLER, LOADER, LOADER_KEPT)
+BY_NAME = {family.name: family for family in (*FAMILIES, *STREAMS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +164,8 @@ class Candidate:
 
     def fits(self, n: int) -> bool:
         """If such a job can have n items."""
-        return n % self.world == 0 or not self.family.divides
+        divides = n % self.world == 0 or not self.family.divides
+        return divides and n <= self.family.most
 
     def order(self, n: int) -> Order:
         """Item numbers in the order of reading; raises ConfigError if it does not fit."""

@@ -118,6 +118,30 @@ def _in_blocks(nodes: list[list[_Span]], rng: np.random.Generator, block: int) -
     return np.concatenate(ids)
 
 
+def merged_samples(
+    shard_sizes: list[int],
+    *,
+    canonical_nodes: int,
+    algorithm: Algorithm = "py1e",
+    seed: int = SEED,
+    epoch: int = 0,
+) -> Order:
+    """What all workers of all nodes read in one epoch, if they are as fast: `partition`'s places
+    without padding at its end, whatever it deals them to. Arguments as of `shuffled_samples`."""
+    order = shuffled_samples(
+        shard_sizes, canonical_nodes=canonical_nodes, algorithm=algorithm, seed=seed, epoch=epoch
+    )
+    return order[_by_canonical_node(len(order), canonical_nodes).T.ravel()]
+
+
+def _by_canonical_node(n: int, canonical_nodes: int) -> Order:
+    """[canonical node, place in it]: shorter ones repeat their last."""
+    starts = np.arange(canonical_nodes)[:, None] * n // canonical_nodes
+    stops = (np.arange(canonical_nodes)[:, None] + 1) * n // canonical_nodes
+    each = -(-n // canonical_nodes)
+    return np.asarray(np.minimum(starts + np.arange(each), stops - 1))
+
+
 def partition(
     n: int, *, canonical_nodes: int, nodes: int, ranks: int, workers: int, batch: int
 ) -> Order:
@@ -133,10 +157,8 @@ def partition(
         raise ConfigError(f"{canonical_nodes} canonical nodes on {nodes}: one divides the other")
     if n < 2 * max(canonical_nodes, nodes * ranks):
         raise ConfigError(f"{n} samples for {canonical_nodes} canonical nodes, {nodes} x {ranks}")
-    starts = np.arange(canonical_nodes)[:, None] * n // canonical_nodes
-    stops = (np.arange(canonical_nodes)[:, None] + 1) * n // canonical_nodes
-    each = -(-n // canonical_nodes)
-    places = np.minimum(starts + np.arange(each), stops - 1)
+    places = _by_canonical_node(n, canonical_nodes)
+    each = places.shape[1]
     ratio = max(nodes // canonical_nodes, 1)
     if missing := -each % ratio:
         until = each - ratio + 1

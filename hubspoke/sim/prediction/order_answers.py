@@ -36,6 +36,10 @@ class PlantedSeeds:
         self.built += n
         return self._real.order(n, seed)
 
+    def shards(self, n: int, buffer: int, seed: int, world: int) -> npt.NDArray[np.int32]:
+        self.built += n
+        return self._real.shards(n, buffer, seed, world)
+
     def scan(
         self,
         first: int,
@@ -46,17 +50,18 @@ class PlantedSeeds:
         need: int,
         places: int,
         misses: int,
+        skip: int = 0,
     ) -> list[int]:
         parts = [(seed, 1) for seed in self._planted if first <= seed < first + count]
         if first == 0:
             parts.insert(0, (0, LIKELY_SEEDS))
-        if count == SLICE_SEEDS:
+        if count == SLICE_SEEDS and not skip:
             self.searched += count
         return [
             seed
             for begin, size in parts
             for seed in self._real.scan(
-                begin, size, n, seen, need=need, places=places, misses=misses
+                begin, size, n, seen, need=need, places=places, misses=misses, skip=skip
             )
         ]
 
@@ -65,8 +70,10 @@ class PlantedSeeds:
         self.searched += count
         return []
 
-    def outputs(self, seed: int, count: int) -> list[int]:
-        return self._real.outputs(seed, count)
+    def processes(
+        self, first: int, count: int, n: int, seen: npt.NDArray[np.uint8], places: int, misses: int
+    ) -> list[int]:
+        return self._real.processes(first, count, n, seen, places, misses)
 
 
 class OrderAnswers:
