@@ -513,3 +513,71 @@ LeaseProtocol.TestCase.settings = settings(
     suppress_health_check=[HealthCheck.too_slow],
 )  # fmt: skip
 TestLeaseProtocol = LeaseProtocol.TestCase
+
+
+class KernelProtocol(LeaseProtocol):
+    """The same with a kernel at each spoke that keeps answers, and lets them go when it likes.
+
+    Oracle: what it keeps and has not let go of is never older than what was acknowledged; nor is
+    what is told of a name whose revocation is not acknowledged yet.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: dict[tuple[str, ObjectName], tuple[int, float]] = {}  # value, until
+        self.told: list[tuple[Spoke, int, ObjectName]] = []
+        for spoke in self.spokes:
+            spoke.lease.answered_elsewhere = True
+
+    @rule(which=st.integers(0, 1), name=st.sampled_from([A, B]))
+    def kernel_asks(self, which: int, name: ObjectName) -> None:
+        spoke = self.spokes[which]
+        now, applied = self.local(spoke), LogSequence(spoke.applied)
+        until = spoke.lease.valid_until(now=now, applied=applied)
+        if until is None or spoke.lease.held_back(lambda other: other == name, now=now):
+            return
+        value = spoke.values.get(name, 0)
+        assert value >= self.acknowledged[name], (spoke.name, name)
+        if not spoke.lease.revoked_of(lambda other: other == name):
+            self.kept[spoke.name, name] = (value, until)
+
+    @rule(which=st.integers(0, 1))
+    def kernel_is_told(self, which: int) -> None:
+        spoke = self.spokes[which]
+        self.told += [(spoke, i, name) for i, name in spoke.lease.fresh()]
+
+    @rule(index=st.integers(0, 20))
+    def kernel_lets_go(self, index: int) -> None:
+        if self.told:
+            spoke, revocation_id, name = self.told.pop(index % len(self.told))
+            self.kept.pop((spoke.name, name), None)
+            spoke.lease.gone_elsewhere(revocation_id)
+
+    @rule(name=st.sampled_from([A, B]), lets_go=st.booleans())
+    def whole_change(self, name: ObjectName, lets_go: bool) -> None:
+        """Without loss, and with a kernel that lets go or not."""
+        self.revoke(name)
+        while self.revokes:
+            self.revocation_arrives(0, False)
+        for which in (0, 1):
+            self.kernel_is_told(which)
+        while lets_go and self.told:
+            self.kernel_lets_go(0)
+        for which in (0, 1):
+            self.whole_round(which, 0.0)
+        self.append(name)
+
+    @invariant()
+    def nothing_stale_is_kept(self) -> None:
+        for spoke in self.spokes:
+            for name, acknowledged in self.acknowledged.items():
+                value, until = self.kept.get((spoke.name, name), (acknowledged, 0.0))
+                if until > self.local(spoke):
+                    assert value >= acknowledged, (spoke.name, name)
+
+
+KernelProtocol.TestCase.settings = settings(
+    max_examples=300, stateful_step_count=60, deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)  # fmt: skip
+TestKernelProtocol = KernelProtocol.TestCase
