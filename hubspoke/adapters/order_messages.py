@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
+from hubspoke.core.inference.documents import Documents, FoundSamples
 from hubspoke.core.inference.question import (
     Answer,
     Build,
@@ -17,6 +18,7 @@ from hubspoke.core.inference.question import (
     Recipe,
     Request,
 )
+from hubspoke.core.inference.windows import FoundWindows, Stream, Windows
 
 LENGTH = struct.Struct("<I")
 FRAME_BYTES_MAX = 1 << 28  # two arrays of 2^25 items
@@ -47,6 +49,11 @@ def pack_request(request: Request) -> bytes:
             return _frame("build", number, count, astuple(recipe), shards)
         case Follow(number, seed):
             return _frame("follow", number, seed)
+        case Windows(number, span, starts, thorough, likely, only):
+            return _frame("windows", number, span, starts.tobytes(), thorough, likely, only)
+        case Documents(number, token_bytes, lengths, offsets, sizes, pages, thorough):
+            arrays = lengths.tobytes(), offsets.tobytes(), sizes.tobytes()
+            return _frame("documents", number, token_bytes, *arrays, pages, thorough)
 
 
 def unpack_request(body: bytes) -> Request | Word:
@@ -58,6 +65,12 @@ def unpack_request(body: bytes) -> Request | Word:
             return Build(number, count, Recipe(*fields), tuple(shards))
         case ["follow", number, seed]:
             return Follow(number, seed)
+        case ["windows", number, span, starts, thorough, likely, only]:
+            streams = tuple(Stream(*each) for each in likely)
+            return Windows(number, span, np.frombuffer(starts, np.int64), thorough, streams, only)
+        case ["documents", number, token_bytes, lengths, offsets, sizes, pages, thorough]:
+            reads = np.frombuffer(offsets, np.int64), np.frombuffer(sizes, np.int64)
+            return Documents(number, token_bytes, _numbers(lengths), *reads, pages, thorough)
         case ["pause"]:
             return "pause"
         case _:
@@ -70,6 +83,11 @@ def pack_answer(number: int, answer: Answer) -> bytes:
             return _frame(number)
         case Followers(seeds):
             return _frame(number, seeds)
+        case FoundWindows(streams, log_p):
+            return _frame(number, "windows", streams, log_p)
+        case FoundSamples(why, documents, starts, order):
+            three = documents.tobytes(), starts.tobytes(), order.tobytes()
+            return _frame(number, "samples", why, *three)
         case Found(recipe, items, places, first, last, log_p):
             arrays = items.tobytes(), places.tobytes()
             return _frame(number, astuple(recipe), *arrays, first, last, log_p)
@@ -80,6 +98,11 @@ def unpack_answer(body: bytes) -> tuple[int, Answer]:
     match msgspec.msgpack.decode(body):
         case [number, seeds]:
             return number, Followers(tuple(seeds))
+        case [number, "windows", streams, log_p]:
+            return number, FoundWindows(tuple(Stream(*each) for each in streams), log_p)
+        case [number, "samples", why, documents, starts, order]:
+            pairs = _numbers(starts).reshape(-1, 2)
+            return number, FoundSamples(why, _numbers(documents), pairs, _numbers(order))
         case [number, fields, items, places, first, last, log_p]:
             arrays = _numbers(items), _numbers(places)
             return number, Found(Recipe(*fields), *arrays, first, last, log_p)

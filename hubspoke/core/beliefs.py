@@ -16,6 +16,7 @@ from hubspoke.core.page_codes import IS_NOT_LOCAL
 from hubspoke.core.prediction import Prediction
 from hubspoke.core.scoring import Scored, Scoring
 from hubspoke.core.streams import Pattern, Stream
+from hubspoke.core.tokens.token_file import TokenFile
 
 
 def streams(prediction: Prediction, most: int) -> list[dict[str, Any]]:
@@ -33,6 +34,30 @@ def data_sets(prediction: Prediction) -> list[dict[str, Any]]:
     found = list(prediction.epochs.sets.values())
     found.sort(key=lambda s: -max((j.last_at for j in s.jobs.all), default=0.0))
     return [_data_set(s, prediction) for s in found]
+
+
+def token_files(prediction: Prediction) -> list[dict[str, Any]]:
+    """Objects that are read here and there by computed places, the one read last first."""
+    return [_token_file(f) for f in reversed(prediction.tokens.all.values()) if f.looked_at]
+
+
+def _token_file(f: TokenFile) -> dict[str, Any]:
+    follow = f.follow
+    return {
+        "object": str(f.obj.name),
+        "why": f.says if follow is None else follow.says,
+        "source": None if follow is None or not follow.confirmed else "known_order",
+        "order": None
+        if follow is None
+        else {
+            "family": follow.family,
+            "why": follow.why,
+            "position_pages": follow.future.front,
+            "known_pages": follow.future.end - follow.future.front,
+            "displaced_pages": round(follow.future.lag),
+            "ahead_seconds": follow.ahead_seconds(f.last_at),
+        },
+    }
 
 
 # -- streams ----------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from hubspoke.core.scoring import Scoring
 from hubspoke.core.spoke_config import SpokeConfig
 from hubspoke.core.stream_table import StreamTable
 from hubspoke.core.streams import ACTIVE_S, NEVER, Access, Pattern, Stream
+from hubspoke.core.tokens.token_files import TokenFiles
 
 AHEAD_BYTES_MIN = 64 << 10
 
@@ -74,6 +75,8 @@ class Prediction:
         self._relearning = Relearning(self.epochs)
         self.inference = Inference()
         self.hints = Hints(cache, config.depth, self.epochs.forget)
+        self.tokens = TokenFiles(cache, listing, self.inference)
+        self.books = (self.layouts.book, self.tokens.indexes.book)
 
     def knows(self, number: int) -> bool:
         """Whether a stream of the object has had time to be recognised."""
@@ -106,6 +109,8 @@ class Prediction:
         moved = self.streams.observe(accesses, born, opened)
         if not self._config.prefetch:
             return []
+        if self._config.infer_order:
+            self.tokens.observe(accesses, now)
 
         def relearned(cause: str) -> None:
             self._ledger().relearned(now, cause)
@@ -155,7 +160,7 @@ class Prediction:
             if self.layouts.in_groups(s.obj) or known:
                 self.epochs.understood(folder, s.accesses)
         for each in self.epochs.observe(accesses, now, relearned):
-            if self._config.infer_order:
+            if self._config.infer_order and not self.tokens.looks_at(each.items.folder):
                 for job in each.jobs.all:
                     self.inference.look(job, partial(each.adopt, job), now, each.items.shards)
 
@@ -190,8 +195,10 @@ class Prediction:
         scheduler = self._scheduler
         runway_s = self._config.depth.runway_s
         given_up, scheduler.gave_up = scheduler.gave_up, False
+        found = self.tokens.propose(now, max(hide_s, runway_s), given_up=given_up)
         want, queued = self._line(now) - self._outstanding, scheduler.prefetch_bytes_queued
-        return self.epochs.propose(now, want, queued, hide_s, runway_s, given_up=given_up)
+        found += self.epochs.propose(now, want, queued, hide_s, runway_s, given_up=given_up)
+        return found
 
     def _line(self, now: float) -> int:
         """Prefetch bytes that keep the path busy."""

@@ -51,6 +51,9 @@ class SpokeFront:
     def data_sets(self) -> list[dict[str, Any]]:
         return self._service.data_sets()
 
+    def token_files(self) -> list[dict[str, Any]]:
+        return self._service.token_files()
+
     def model(self) -> dict[str, Any]:
         return self._service.model()
 

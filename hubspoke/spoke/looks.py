@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from hubspoke.core.cached_object import CachedObject
 from hubspoke.core.ids import page_span
-from hubspoke.core.layouts.book import Due
+from hubspoke.core.layouts.book import Book, Due
 from hubspoke.core.layouts.layout import NoLayout
 from hubspoke.core.layouts.probe import Look, Seen, read
 from hubspoke.core.spoke import SpokeCore
@@ -36,7 +36,7 @@ class Looks:
     ) -> None:
         """predict_soon: something was seen, from which more may follow."""
         self._predict_soon = predict_soon
-        self._book = core.prediction.layouts.book
+        self._books = core.prediction.books
         self._cache = core.cache
         self._filler = filler
         self._clock = clock
@@ -45,10 +45,13 @@ class Looks:
     def look(self) -> None:
         """Begin with what is due, unless something is looked at already."""
         if self._task is None:
-            due = self._book.due()
+            due = self._due()
             if due:
                 self._task = asyncio.get_running_loop().create_task(self._look(due))
                 self._task.add_done_callback(self._ended)
+
+    def _due(self) -> list[tuple[Book, Due]]:
+        return [(book, due) for book in self._books for due in book.due()]
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._task = None
@@ -61,12 +64,12 @@ class Looks:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _look(self, due: list[Due]) -> None:
+    async def _look(self, due: list[tuple[Book, Due]]) -> None:
         while due:
-            for one in due:
-                self._book.saw(one, await self._seen(one))
+            for book, one in due:
+                book.saw(one, await self._seen(one))
                 self._predict_soon(self._clock.now())
-            due = self._book.due()
+            due = self._due()
 
     async def _seen(self, due: Due) -> Seen | None:
         try:

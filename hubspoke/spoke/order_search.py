@@ -14,7 +14,9 @@ from pathlib import Path
 
 import hubspoke
 from hubspoke.adapters.order_messages import LENGTH, Word, pack_request, pack_word, unpack_answer
+from hubspoke.core.inference.documents import Documents
 from hubspoke.core.inference.question import Answer, Follow, Question, Request
+from hubspoke.core.inference.windows import Windows
 
 log = logging.getLogger(__name__)
 
@@ -139,7 +141,7 @@ class OrderSearch:
     def _long(self) -> bool:
         """Whether a search of all seeds is under way."""
         return any(
-            isinstance(r, Follow) or (isinstance(r, Question) and r.thorough)
+            isinstance(r, Follow | Windows | Documents) or (isinstance(r, Question) and r.thorough)
             for r in self._open.values()
         )
 

@@ -371,6 +371,10 @@ class SpokeService:
         """The same of each data set that is read by items."""
         return beliefs.data_sets(self.core.prediction)
 
+    def token_files(self) -> list[dict[str, Any]]:
+        """The same of each token file that is read at computed places."""
+        return beliefs.token_files(self.core.prediction)
+
     def model(self) -> dict[str, Any]:
         """The ranker, what it saw last of each stream, and what became of its kind."""
         return self.core.prediction.scoring.describe(self.ranker.name)

@@ -29,6 +29,7 @@ def look_at(content: bytes, look: Look) -> Layout:
         seen = finish(probe.read(look, content[start : start + length]))
         if isinstance(seen, Layout):
             return seen
+        assert isinstance(seen, Look)
         look = seen
     raise AssertionError("a third look")
 

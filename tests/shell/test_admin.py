@@ -147,6 +147,9 @@ class FixedSpoke:
     def data_sets(self) -> list[dict[str, Any]]:
         return [{"folder": "data/", "jobs": []}]
 
+    def token_files(self) -> list[dict[str, Any]]:
+        return [{"object": "data/tokens.bin", "order": None}]
+
     def model(self) -> dict[str, Any]:
         return {"model": "rules: of a test", "columns": [], "scored": [], "outcomes": []}
 
@@ -246,6 +249,7 @@ async def test_streams_are_shown(client: Client) -> None:
     assert status == 200
     assert document["streams"][0]["object"] == "data/tokens.bin"
     assert document["data_sets"][0]["folder"] == "data/"
+    assert document["token_files"] == [{"object": "data/tokens.bin", "order": None}]
 
 
 async def test_a_job_posts_its_meter(client: Client, clock: FixedClock) -> None:

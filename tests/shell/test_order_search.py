@@ -18,6 +18,7 @@ from hubspoke.adapters.order_messages import (
     unpack_request,
 )
 from hubspoke.adapters.seed_search import SeedSearch
+from hubspoke.core.inference.documents import Documents, FoundSamples
 from hubspoke.core.inference.question import (
     Answer,
     Build,
@@ -29,6 +30,7 @@ from hubspoke.core.inference.question import (
     Request,
 )
 from hubspoke.core.inference.search import prefix
+from hubspoke.core.inference.windows import FoundWindows, Stream, Windows
 from hubspoke.core.orders import torch_randperm
 from hubspoke.spoke.order_search import OrderSearch
 from tests.core.loader_reads import through_workers
@@ -40,6 +42,8 @@ REQUESTS: tuple[Request, ...] = (
     Build(2, 1_000, Recipe("torch shuffle", 7)),
     Build(4, 1_000, Recipe("MosaicML py1s", 9176, 0, 64), (400, 400, 200)),
     Follow(3, 2**32 - 1),
+    Documents(5, 2, np.array([7, 9], np.int32), np.array([2**40, 1]), np.array([3, 4]), 99, True),
+    Windows(4, 9_035_581_174, np.array([7, 2**33]), True, (Stream(1337, 9, b"key", 624),)),
 )
 
 
@@ -99,6 +103,8 @@ def test_requests_survive_the_pipe(request_: Request) -> None:
     [
         None,
         Followers((1, 2**32 - 1)),
+        FoundSamples("seed 1234", FOUR, np.stack((FOUR, FOUR), axis=1), FOUR),
+        FoundWindows((Stream(1337, 2**31, b"key" * 832, 3), Stream(1338, 0, b"", 0)), -31.5),
         Followers(()),
         Found(
             Recipe("DLIO", 3, 1, 2),

@@ -25,6 +25,7 @@ from hubspoke.core.habits import Habits
 from hubspoke.core.ids import ObjectName
 from hubspoke.core.layouts.book import PARTS_KEPT_MAX, Book
 from hubspoke.core.layouts.layout import Layout
+from hubspoke.core.layouts.numbers import Numbers
 from hubspoke.core.layouts.probe import Look, Seen
 from hubspoke.core.streams import NEVER, RATE_WINDOW_S, Access, Pattern, RateMeter, Stream
 
@@ -178,7 +179,7 @@ class Layouts:
 
     def _seen(self, obj: CachedObject, seen: Seen | None) -> None:
         files = self._set(obj.name)
-        if seen is None:
+        if seen is None or isinstance(seen, Numbers):  # the latter is nothing that it looks for
             files.failed += 1
             return
         prepared = files.prepared.get(obj.name)

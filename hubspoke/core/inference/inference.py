@@ -138,6 +138,7 @@ class Inference:
         self._beliefs: dict[ReadingJob, _Belief] = {}
         self._asked: dict[int, _Asked] = {}
         self._requests: list[Request] = []
+        self._told: dict[int, Callable[[Answer, float], None]] = {}
         self._number = 0
 
     def look(self, job: ReadingJob, adopt: Adopt, now: float, shards: tuple[int, ...] = ()) -> None:
@@ -306,6 +307,12 @@ class Inference:
         self._requests.append(request(self._number))
         return self._number
 
+    def ask(self, request: Callable[[int], Request], told: Callable[[Answer, float], None]) -> None:
+        """Ask for somebody else, who is told the answer and the time."""
+        self._number += 1
+        self._told[self._number] = told
+        self._requests.append(request(self._number))
+
     def requests(self) -> list[Request]:
         """What is to be searched for now; each is told once, and `answered` at last."""
         requests, self._requests = self._requests, []
@@ -313,6 +320,10 @@ class Inference:
 
     def answered(self, number: int, answer: Answer, now: float) -> None:
         """A request has ended; None: nothing was found."""
+        told = self._told.pop(number, None)
+        if told is not None:
+            told(answer, now)
+            return
         asked = self._asked.pop(number, None)
         if asked is None or self._beliefs.get(asked.belief.job) is not asked.belief:
             return
@@ -337,7 +348,7 @@ class Inference:
             b.processes = b.recipes[-1][0], processes
             for process in processes:
                 self._build(b, of, process.moved(1), process)
-        elif answer is not None:
+        elif isinstance(answer, Found):
             why = f"{answer.recipe}; after {of.recipe}"
             known = KnownOrder(
                 answer.items, of.known.window, answer.recipe.family, why, lambda: None

@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from hubspoke.core.inference.documents import Documents, FoundSamples
+from hubspoke.core.inference.windows import FoundWindows, Windows
 from hubspoke.core.orders.candidates import BY_NAME
 from hubspoke.core.orders.mosaicml import Algorithm
 
@@ -105,5 +107,5 @@ class Followers:
     seeds: tuple[int, ...]
 
 
-Request = Question | Build | Follow
-Answer = Found | Followers | None
+Request = Question | Build | Follow | Windows | Documents
+Answer = Found | Followers | FoundWindows | FoundSamples | None

@@ -18,6 +18,7 @@ from typing import Protocol, assert_never
 import numpy as np
 import numpy.typing as npt
 
+from hubspoke.core.inference.documents import Documents, search_documents
 from hubspoke.core.inference.evidence import FALSE_POSITIVE_MAX, fit, log_tail, places_of
 from hubspoke.core.inference.question import (
     MOSAIC,
@@ -30,6 +31,7 @@ from hubspoke.core.inference.question import (
     Recipe,
     Request,
 )
+from hubspoke.core.inference.windows import Windows, search_windows
 from hubspoke.core.orders import mosaicml
 from hubspoke.core.orders.candidates import (
     BY_NAME,
@@ -139,6 +141,10 @@ def search(request: Request, kernel: Kernel) -> Iterator[Answer]:
             yield from _follow(request, kernel)
         case Question():
             yield from _question(request, kernel)
+        case Windows():
+            yield from search_windows(request)
+        case Documents():
+            yield from search_documents(request)
         case _:
             assert_never(request)
 

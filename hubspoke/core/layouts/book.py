@@ -107,7 +107,7 @@ class Book:
             return
         if isinstance(seen, Look):
             self.want(obj, seen)
-        elif seen is not None:
+        elif isinstance(seen, Layout):
             self._put(obj.number, seen)
         self._on_seen(obj, seen)
 

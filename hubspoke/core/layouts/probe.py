@@ -9,8 +9,9 @@ Names do not count: a suffix is a habit, and magic numbers cost nothing more.
 from collections.abc import Generator
 from dataclasses import dataclass
 
-from hubspoke.core.layouts import parquet, safetensors, tar, zip
+from hubspoke.core.layouts import numbers, parquet, safetensors, tar, zip
 from hubspoke.core.layouts.layout import INDEX_BYTES_MAX, Layout, NoLayout, Span
+from hubspoke.core.layouts.numbers import Numbers
 
 HEAD_BYTES = tar.HEAD_BYTES
 TAIL_BYTES = zip.TAIL_BYTES
@@ -37,7 +38,7 @@ class Look:
         return Look(self.size, span, format)
 
 
-Seen = Layout | Look
+Seen = Layout | Look | Numbers
 
 
 def read(look: Look, data: bytes) -> Generator[None, None, Seen]:
@@ -47,6 +48,10 @@ def read(look: Look, data: bytes) -> Generator[None, None, Seen]:
     if look.format is None:
         yield
         return _recognise(look, data)
+    if look.format == numbers.IDX:
+        return (yield from numbers.parse_idx(data))
+    if look.format == numbers.NPY:
+        return (yield from numbers.parse_npy(data))
     parser = {"parquet": parquet.parse, "zip": zip.parse, "safetensors": safetensors.parse}
     return (yield from parser[look.format](data, look.size, look.span))
 

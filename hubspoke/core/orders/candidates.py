@@ -1,9 +1,9 @@
 """Orders worth trying on a job whose seed nobody has told: the defaults, the likeliest first.
 
-Only families whose order is one of the items of a folder by itself: of index files (Megatron,
-MosaicML, LitData) a candidate is made where the file has been read. Ranks and workers matter only
-where they change the merged order by more than a batch or two: torch's samplers deal one
-permutation to all of them.
+Only families whose order is one of the items of a folder by itself: what Megatron and nanoGPT read
+of one large file is tried elsewhere (core.inference.documents, windows), MosaicML's samples where
+records lie in objects of one size (core.inference.search). Ranks and workers matter only where they
+change the merged order by more than a batch or two: torch's samplers deal one permutation to all.
 """
 
 from collections.abc import Callable, Iterator

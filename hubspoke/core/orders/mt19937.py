@@ -28,6 +28,22 @@ class TorchGenerator:
     def __init__(self, seed: int) -> None:
         self._state = np.random.RandomState(seed % 2**32)
 
+    @classmethod
+    def of_state(cls, key: bytes, position: int) -> "TorchGenerator":
+        """One in a state that `state` told. Raises ValueError for anything else."""
+        made = cls(0)
+        made._state.set_state(("MT19937", np.frombuffer(key, np.uint32), position, 0, 0.0))
+        return made
+
+    def state(self) -> tuple[bytes, int]:
+        """624 words, and how many of them have been drawn."""
+        state = self._state.get_state(legacy=False)["state"]
+        return state["key"].tobytes(), int(state["pos"])
+
+    def skip32(self, count: int) -> None:
+        """Draw so many outputs of 32 bits for nothing."""
+        self._state.bytes(4 * count)
+
     def draws32(self, count: int) -> Words:
         """The next `count` outputs of 32 bits (`random()` in CPUGeneratorImpl.cpp)."""
         return self._state.randint(0, 2**32, size=count, dtype=np.uint32)

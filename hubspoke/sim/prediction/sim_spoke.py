@@ -15,7 +15,7 @@ from hubspoke.core.cached_object import CachedObject
 from hubspoke.core.fetches import Fetch
 from hubspoke.core.hints.book import HintedRange
 from hubspoke.core.ids import FRAME_BYTES_MAX, PAGE_BYTES, ReadState, page_span
-from hubspoke.core.layouts.book import Due
+from hubspoke.core.layouts.book import Book, Due
 from hubspoke.core.layouts.probe import Look, Seen
 from hubspoke.core.ranking import Score
 from hubspoke.core.spoke import SpokeCore
@@ -30,6 +30,7 @@ from hubspoke.spoke.tuning import SpokeTuning
 
 # Of an index: 13 us a column chunk of 100 bytes (core/layouts/parquet).
 PARSE_S_PER_BYTE = 1.3e-7
+PARSE_S_MAX = 0.5  # arrays are not parsed number by number
 HANDED_S = 50e-6  # from a frame's arrival to the reader's next step
 DETECTED_S = 2.0  # DESIGN, partition: lease loss on the data path
 
@@ -188,10 +189,12 @@ class SimSpoke:
         self._predicting = False
         self._predicted = self._engine.now
         self.core.predict(self._predicted)
-        for due in self.core.prediction.layouts.book.due():
-            length = due.look.span.length
-            at = self._disk.read(length, self._engine.now) + length * PARSE_S_PER_BYTE
-            self._engine.at(at, self._look, due)
+        for book in self.core.prediction.books:
+            for due in book.due():
+                length = due.look.span.length
+                took = min(length * PARSE_S_PER_BYTE, PARSE_S_MAX)
+                at = self._disk.read(length, self._engine.now) + took
+                self._engine.at(at, self._look, book, due)
         self._search.ask(self.core.prediction.inference.requests())
         self._dispatch()
         self._look_again()
@@ -215,10 +218,10 @@ class SimSpoke:
         self.core.prediction.hints.post(job, ranges, self._engine.now, append=append)
         self._predict_soon(self._engine.now)
 
-    def _look(self, due: Due) -> None:
+    def _look(self, book: Book, due: Due) -> None:
         """Bytes do not exist: the workload says what they would say."""
         name = str(due.obj.name)
-        self.core.prediction.layouts.book.saw(due, self._layouts(name, due.look))
+        book.saw(due, self._layouts(name, due.look))
         self._predict_soon(self._engine.now)
 
     def _dispatch(self) -> None:
