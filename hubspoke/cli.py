@@ -150,6 +150,10 @@ def spoke(
     allow_other: Annotated[
         str | None, _option("--allow-other", "on|off", "Let other users into the mount (off).")
     ] = None,
+    passthrough: Annotated[
+        str | None,
+        _option("--passthrough", "on|off", "Let the kernel read whole files by itself (on)."),
+    ] = None,
     price: Annotated[
         str | None, _option("--price", "USD[/USD]", "Per GB, hub to spoke / spoke to hub.")
     ] = None,

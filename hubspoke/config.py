@@ -119,6 +119,7 @@ class SpokeConfig(_Config):
         int, *_checked(values.umask, "an octal umask from 000 to 777, such as 022")
     ] = 0o022
     allow_other: Annotated[bool, *_ON_OFF] = False
+    passthrough: Annotated[bool, *_ON_OFF] = True
     price: Annotated[
         PriceOverride | None,
         *_checked(

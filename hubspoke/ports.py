@@ -241,19 +241,18 @@ class BlockStore(Protocol):
     def lend_now(self, number: int, offset: int, length: int) -> FileSpan | None:
         """The same without reading them; None too if they are not in a file."""
 
+    def lend_file(self, number: int, length: int, *, now: bool) -> FileSpan | None:
+        """All of a file. now: None if a disk has to be waited for. None always if it is none."""
+
     def punch(self, number: int, offset: int, length: int) -> None: ...
     def drop(self, number: int) -> None: ...
-    def compact(self) -> None:
-        """Make the index shorter if it has grown; takes long, and others go on meanwhile."""
-
+    def compact(self) -> None: ...  # make a grown index shorter; takes long, others go on
     def stored(self, place: int, limit: int) -> tuple[list[tuple[int, int, int, int]], int]:
         """Frames written at some time, for the scrub: (object, first page, pages, digest), at
         most about `limit` of them from a place on (0: the beginning); and the next place, 0
         after the last. Dropped ones may be among them."""
 
-    def read_through(self, number: int, offset: int, length: int) -> bytes:
-        """`read` that leaves the page cache as it was."""
-
+    def read_through(self, number: int, offset: int, length: int) -> bytes: ...  # not cached
     def allocated(self, known: dict[int, int]) -> list[tuple[int, int, int]]:
         """(object, offset, length) of what takes space, if more than `known` says."""
 

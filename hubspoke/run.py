@@ -386,7 +386,7 @@ def _mount(config: SpokeConfig, point: Path, service: SpokeService, report: Spok
     settings = {name: str(value) for name, value in config if value is not None}
     uid, gid, umask = config.mount_uid, config.mount_gid, config.mount_umask
     return Mount(
-        MountConfig(point, uid, gid, umask, config.allow_other),
+        MountConfig(point, uid, gid, umask, config.allow_other, config.passthrough),
         service,
         documents(report, settings),
     )

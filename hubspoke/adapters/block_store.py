@@ -6,14 +6,14 @@ would give zeros: the core's page book is what keeps a reader from asking for th
 """
 
 import contextlib
-import ctypes
 import errno
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from hubspoke.adapters import cache_index
+from hubspoke.adapters.holes import data_runs, punch
 from hubspoke.adapters.open_files import OpenFiles
 from hubspoke.core.ids import PAGE_BYTES, ObjectName, Version, page_span
 from hubspoke.errors import ConfigError, FormatError
@@ -27,9 +27,6 @@ SLOTS_SPARE = 1 << 18
 # or this share of small ones.
 FREE_BYTES, FREE_SHARE = 1 << 30, 0.05
 SAMPLE_BYTES = 256 << 10  # the kernel reads and drops a file's pages in runs of about this
-_PUNCH_HOLE, _KEEP_SIZE = 2, 1
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
 
 
 class CacheFolder:
@@ -158,7 +155,7 @@ class CacheFolder:
             # In no index, so in no book: what is there already goes again, if the disk lets it.
             first, last = page_span(offset, len(data))
             with contextlib.suppress(OSError):
-                _punch(fd, first * PAGE_BYTES, (last - first) * PAGE_BYTES)
+                punch(fd, first * PAGE_BYTES, (last - first) * PAGE_BYTES)
             raise
         finally:
             self._files.release(number)
@@ -202,7 +199,7 @@ class CacheFolder:
         for number, bytes_ in known.items():
             try:
                 if os.stat(self._data / str(number)).st_blocks * 512 > bytes_:
-                    runs = _data_runs(self._data / str(number))
+                    runs = data_runs(self._data / str(number))
                     found += [(number, offset, length) for offset, length in runs]
             except FileNotFoundError:
                 continue
@@ -249,6 +246,13 @@ class CacheFolder:
             return None
         return FileSpan(fd, offset, length, lambda: self._files.release(number))
 
+    def lend_file(self, number: int, length: int, *, now: bool) -> FileSpan | None:
+        """See ports.BlockStore."""
+        fd = self._files.acquire_now(number) if now else self._files.acquire(number)
+        if fd is None:
+            return None
+        return FileSpan(fd, 0, length, lambda: self._files.release(number))
+
     def punch(self, number: int, offset: int, length: int) -> None:
         """Free whole blocks; the record goes first so that a crash between leaves only a miss."""
         self.at("punch:start")
@@ -256,7 +260,7 @@ class CacheFolder:
         self.at("punch:record")
         fd = self._files.acquire(number)
         try:
-            _punch(fd, offset, length)
+            punch(fd, offset, length)
         finally:
             self._files.release(number)
         self.at("punch:done")
@@ -290,29 +294,6 @@ class CacheFolder:
             if self._index_fd >= 0:
                 os.close(self._index_fd)
                 self._index_fd = -1
-
-
-def _punch(fd: int, offset: int, length: int) -> None:
-    if _libc.fallocate(fd, _PUNCH_HOLE | _KEEP_SIZE, offset, length):
-        e = ctypes.get_errno()
-        raise OSError(e, os.strerror(e))
-
-
-def _data_runs(path: Path) -> Iterator[tuple[int, int]]:
-    """(offset, length) of what is no hole."""
-    fd, at = os.open(path, os.O_RDONLY | os.O_CLOEXEC), 0
-    try:
-        while True:
-            try:
-                start = os.lseek(fd, at, os.SEEK_DATA)
-            except OSError as e:
-                if e.errno != errno.ENXIO:
-                    raise
-                return
-            at = os.lseek(fd, start, os.SEEK_HOLE)
-            yield start, at - start
-    finally:
-        os.close(fd)
 
 
 class FileBlockStore:
@@ -355,6 +336,9 @@ class FileBlockStore:
 
     def lend_now(self, number: int, offset: int, length: int) -> FileSpan | None:
         return self._home[number].lend_now(number, offset, length)
+
+    def lend_file(self, number: int, length: int, *, now: bool) -> FileSpan | None:
+        return self._home[number].lend_file(number, length, now=now)
 
     def punch(self, number: int, offset: int, length: int) -> None:
         self._home[number].punch(number, offset, length)

@@ -293,13 +293,14 @@ class Disk:
         """See ports.BlockStore."""
         return self.store.read_now(number, offset, length)
 
-    def copy_now(self, number: int, offset: int, buffer: memoryview) -> bool:
-        """See ports.BlockStore."""
-        return self.store.copy_now(number, offset, buffer)
-
     def lend_now(self, number: int, offset: int, length: int) -> FileSpan | None:
         """See ports.BlockStore."""
         return self.store.lend_now(number, offset, length)
+
+    def lend_file(self, number: int, length: int) -> "asyncio.Future[FileSpan | None]":
+        """See ports.BlockStore; where the file may have to be opened first. As `read` otherwise."""
+        store = self.store
+        return self._reading(lambda: store.lend_file(number, length, now=False))
 
     def punch(self, number: int, offset: int, length: int) -> None:
         """Free bytes, after all that was asked before. If it fails, `owed` tells later."""

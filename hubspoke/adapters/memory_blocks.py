@@ -48,6 +48,9 @@ class MemoryBlockStore:
     def lend_now(self, number: int, offset: int, length: int) -> FileSpan | None:
         return None
 
+    def lend_file(self, number: int, length: int, *, now: bool) -> FileSpan | None:
+        return None
+
     def punch(self, number: int, offset: int, length: int) -> None:
         end = offset + length
         self._data[number][offset:end] = bytes(min(end, len(self._data[number])) - offset)
@@ -126,6 +129,13 @@ class FaultyBlockStore:
 
     def lend_now(self, number: int, offset: int, length: int) -> FileSpan | None:
         return None if self._fails("lend_now") else self._inner.lend_now(number, offset, length)
+
+    def lend_file(self, number: int, length: int, *, now: bool) -> FileSpan | None:
+        if now:
+            fails = self._fails("lend_file_now")
+            return None if fails else self._inner.lend_file(number, length, now=True)
+        self._maybe("lend_file", number)
+        return self._inner.lend_file(number, length, now=False)
 
     def punch(self, number: int, offset: int, length: int) -> None:
         self._maybe("punch", number)

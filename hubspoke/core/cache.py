@@ -338,11 +338,12 @@ class Cache:
     def resize(self, capacity: int) -> None:
         self.capacity = self._victims.capacity = max(capacity, BLOCK_BYTES)
 
-    def returned(self, obj: CachedObject) -> None:
-        """The object's folder is back: what could not be a victim meanwhile may be one."""
-        self.away.remove(obj)
+    def freed(self, obj: CachedObject) -> None:
+        """Its folder is back, or nobody has all of it any more: what could not be a victim
+        meanwhile may be one."""
         for block in obj.pages.blocks():
-            self._victims.unpinned(obj, block)
+            if (obj.number << BLOCK_BITS) + block not in self.pins:
+                self._victims.unpinned(obj, block)
 
     def _here(self, key: int) -> bool:
         return key not in self.pins and key >> BLOCK_BITS not in self.away

@@ -1,4 +1,5 @@
-"""Blocks that somebody has: readers' spans, disk reads and checks under way, readers that wait."""
+"""Blocks that somebody has: readers' spans, disk reads and checks under way, readers that wait;
+and objects that somebody has as a whole: files that the kernel reads by itself."""
 
 from itertools import pairwise
 
@@ -10,13 +11,33 @@ from hubspoke.core.page_codes import IS_UNASKED, PAGES_PER_BLOCK
 class Pins:
     """Counts by block key; page ranges are [first, last)."""
 
-    __slots__ = ("_counts",)
+    __slots__ = ("_counts", "_whole")
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}
+        self._whole: dict[int, int] = {}  # by object number
 
     def __contains__(self, key: int) -> bool:
-        return key in self._counts
+        return key in self._counts or key >> BLOCK_BITS in self._whole
+
+    def holds(self, obj: CachedObject) -> bool:
+        """Whether somebody has all of it."""
+        return obj.number in self._whole
+
+    def hold(self, obj: CachedObject) -> None:
+        """All blocks of the object at once, however many."""
+        self._whole[obj.number] = self._whole.get(obj.number, 0) + 1
+        obj.pins += 1
+
+    def let_go(self, obj: CachedObject) -> bool:
+        """The end of one `hold`. Returns whether it was the last."""
+        obj.pins -= 1
+        count = self._whole[obj.number] - 1
+        if count:
+            self._whole[obj.number] = count
+        else:
+            del self._whole[obj.number]
+        return not count
 
     def add(self, obj: CachedObject, first: int, last: int) -> None:
         counts, base = self._counts, obj.number << BLOCK_BITS
@@ -36,12 +57,14 @@ class Pins:
             else:
                 del counts[base + block]
                 free.append(block)
-        return free
+        return [] if obj.number in self._whole else free
 
     def any(self, obj: CachedObject, first: int, last: int) -> bool:
         """Whether somebody has any of the blocks under the pages."""
         if not obj.pins:
             return False
+        if obj.number in self._whole:
+            return True
         base = obj.number << BLOCK_BITS
         blocks = range(first // PAGES_PER_BLOCK, (last - 1) // PAGES_PER_BLOCK + 1)
         return any(base + block in self._counts for block in blocks)

@@ -57,6 +57,7 @@ from hubspoke.spoke.remembered import Remembered
 from hubspoke.spoke.tuning import SpokeTuning
 from hubspoke.spoke.upkeep import CapacityOf, Upkeep
 from hubspoke.spoke.warm import WarmJobs
+from hubspoke.spoke.whole import WholeFiles
 
 log = logging.getLogger(__name__)
 
@@ -142,10 +143,11 @@ class SpokeService:
         )  # fmt: skip
         self._looks = Looks(self.core, self.filler, clock, self._predict_soon)
         self._facts = FactsCollector(self)
+        soon, noted = self._predict_soon, self._facts.read
         self._reads = SpokeReads(
-            self.core, self.filler, clock, tuning,
-            predict_soon=self._predict_soon, noted=self._facts.read,
-        )  # fmt: skip
+            self.core, self.filler, clock, tuning, predict_soon=soon, noted=noted
+        )
+        self.whole_files = WholeFiles(self.core, self.filler, clock, soon, noted)
         self.warm = WarmJobs(self.core, self.filler, namespace, self.follower, clock, tuning.warm)
         self.recorders = Recorders(
             self.core.accesses, self._facts.of_trace, self._facts.of_path, clock, tuning.recording

@@ -94,7 +94,9 @@ class Upkeep:
                 continue
             (self._lost.add if lost else self._lost.remove)(disk)
             for obj in [cache.objects[n] for n in disks.numbers(disk) if n in cache.objects]:
-                (cache.away.add if lost else cache.returned)(obj)
+                (cache.away.add if lost else cache.away.remove)(obj)
+                if not lost:
+                    cache.freed(obj)
         known = [room for room in rooms if room is not None]
         # Objects are spread over the folders: the fullest says what all can take.
         dropped = cache.bound(min(known) * len(known) if known else cache.capacity)

@@ -7,6 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from hubspoke.core.cache import PAGES_PER_BLOCK, Cache, CachedObject, StoredFrame
 from hubspoke.core.ids import BLOCK_BYTES, ObjectEntry, ObjectName, ReadState, Version
+from hubspoke.core.lending import Lending
 from hubspoke.core.page_codes import ABSENT, FLIGHT, PRESENT, QUEUED, UNVERIFIED
 
 NAME = ObjectName("b", "k")
@@ -35,6 +36,61 @@ def test_a_read_is_a_hit_only_if_every_page_is_local() -> None:
     assert cache.state(obj, 0, 1) is ReadState.HIT
     assert cache.state(obj, 0, 2) is ReadState.LATE
     assert cache.state(obj, 0, 3) is ReadState.MISS
+
+
+def test_what_is_held_as_a_whole_is_no_victim_until_it_is_let_go() -> None:
+    cache = Cache(8 * BLOCK_BYTES)
+    lending = Lending(cache)
+    held, other = opened(cache, 2 * BLOCK_BYTES, "held"), opened(cache, 5 * BLOCK_BYTES, "other")
+    fill(cache, held, 0, 2 * PAGES_PER_BLOCK)
+    fill(cache, other, 0, 5 * PAGES_PER_BLOCK)
+    assert lending.hold(held) and lending.hold(held)
+    assert lending.bytes == 2 * BLOCK_BYTES
+    cache.pin(held, 0, 1)
+    cache.unpin(held, 0, 1)
+    assert {obj for obj, _, _ in cache.make_room(8 * BLOCK_BYTES)} == {other}
+    assert lending.whole(held) and not cache.evict(held, 0, 2 * PAGES_PER_BLOCK)[0]
+    assert cache.pins.any(held, PAGES_PER_BLOCK, PAGES_PER_BLOCK + 1)
+    lending.let_go(held)
+    assert cache.pins.holds(held) and cache.make_room(8 * BLOCK_BYTES) == []
+    lending.let_go(held)
+    assert lending.bytes == 0 and not held.pins
+    assert len(cache.make_room(8 * BLOCK_BYTES)) == 2
+
+
+def test_only_what_is_whole_and_at_most_half_of_the_cache_is_held() -> None:
+    cache = Cache(8 * BLOCK_BYTES)
+    lending = Lending(cache)
+    empty = opened(cache, 0, "empty")
+    part, a, b = (opened(cache, 2 * BLOCK_BYTES, key) for key in ("part", "a", "b"))
+    fill(cache, part, 0, 2 * PAGES_PER_BLOCK - 1)
+    assert not lending.hold(empty) and not lending.hold(part)
+    cache.fly(part, 2 * PAGES_PER_BLOCK - 1, 2 * PAGES_PER_BLOCK)
+    assert not lending.hold(part)
+    cache.arrived(part, 2 * PAGES_PER_BLOCK - 1, 2 * PAGES_PER_BLOCK)
+    assert lending.hold(part)
+    fill(cache, a, 0, 2 * PAGES_PER_BLOCK)
+    fill(cache, b, 0, 2 * PAGES_PER_BLOCK)
+    assert lending.hold(a) and not lending.hold(b)
+    lending.let_go(part)
+    assert lending.hold(b)
+
+
+def test_what_is_held_outlives_its_name_and_what_is_unchecked_is_not_held() -> None:
+    cache = Cache(4 * BLOCK_BYTES)
+    lending = Lending(cache)
+    obj = opened(cache, BLOCK_BYTES)
+    fill(cache, obj, 0, PAGES_PER_BLOCK)
+    assert lending.hold(obj)
+    _, obsolete = cache.open(NAME, entry(10, "v2"))
+    assert obsolete == [] and obj.number in cache.objects
+    lending.let_go(obj)
+    assert cache.reap(obj) == [obj]
+    frames = [StoredFrame(0, 8192, 1)]
+    old = cache.restore(9, ObjectName("b", "old"), Version("v"), 8192, frames)
+    assert not lending.hold(old)
+    cache.verified(old, frames[0], good=True)
+    assert lending.hold(old)
 
 
 def test_pages_queued_for_prefetch_are_a_miss() -> None:
@@ -110,7 +166,8 @@ def test_what_is_away_is_neither_counted_nor_evicted_until_it_is_back() -> None:
     assert cache.make_room(1) == []
     cache.failed(gone, 0, 10)
     assert cache.away.bytes == BLOCK_BYTES - 10 * 4096
-    cache.returned(gone)
+    cache.away.remove(gone)
+    cache.freed(gone)
     assert cache.away.bytes == 0 and cache.readable(gone, 10, PAGES_PER_BLOCK)
     assert cache.make_room(1) == [(gone, 0, BLOCK_BYTES)]
 

@@ -26,7 +26,7 @@ def store_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         (made.bucket / "empty").write_bytes(b"")
         (made.bucket / "a" / "deep" / "x.txt").write_bytes(b"deep down")
         (made.bucket / "a" / "\N{SNOWMAN}.txt").write_bytes(b"snow")
-        with made.running_spoke():
+        with made.running_spoke("--passthrough", "off"):  # which would read unseen
             yield made
 
 

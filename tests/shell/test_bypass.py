@@ -46,7 +46,7 @@ class Disk:
 
     def _fails(self, method: str) -> int | None:
         self.calls.append(method)
-        if method in ("read_now", "copy_now", "lend_now"):
+        if method in ("read_now", "copy_now", "lend_now", "lend_file_now"):
             return errno.EAGAIN
         if method in self.hangs:
             assert self.go_on.wait(30)

@@ -10,6 +10,7 @@ import os
 from hubspoke.errors import NoSuchKey, VersionChanged
 from hubspoke.frontends.fuse import protocol
 from hubspoke.frontends.fuse.answers import Answers
+from hubspoke.frontends.fuse.backings import Backings
 from hubspoke.frontends.fuse.errors import Refused
 from hubspoke.frontends.fuse.nodes import Node, NodeTable
 from hubspoke.frontends.fuse.own_files import OwnFiles
@@ -18,7 +19,9 @@ from hubspoke.ports import FileSpan, ReadResult
 from hubspoke.report.facts import KernelCounters
 
 CLIENTS_MAX = 4_096
-_OPENED = protocol.OPEN_OUT.pack(0, protocol.Open.KEEP_CACHE, 0)
+# A handle tells how it is served, and RELEASE brings it back.
+CACHED, PASSED = 0, 1
+_OPENED = protocol.OPEN_OUT.pack(CACHED, protocol.Open.KEEP_CACHE, 0)
 
 
 class Files:
@@ -31,7 +34,9 @@ class Files:
         reader: MountReader,
         own: OwnFiles,
         counters: KernelCounters,
+        backings: Backings,
     ) -> None:
+        self._backings = backings
         self._counters = counters
         self._answers = answers
         self._nodes = nodes
@@ -52,25 +57,46 @@ class Files:
             return self._answers.later(unique, self._open_own(unique, node))
         current = self._reader.resolve_now(node.resolved.name)
         if current is None:
-            return self._answers.later(unique, self._open_later(unique, node))
-        self._opened(unique, node, current.entry.version)
+            return self._answers.later(unique, self._open_later(unique, node, pid))
+        self._opened(unique, node, current.entry.version, pid)
 
-    async def _open_later(self, unique: int, node: Node) -> None:
+    async def _open_later(self, unique: int, node: Node, pid: int) -> None:
         assert node.resolved is not None
         try:
             current = await self._reader.resolve(node.resolved.name)
         except NoSuchKey as e:
             raise VersionChanged(str(e)) from e  # so that the name is looked up anew
-        self._opened(unique, node, current.entry.version)
+        self._opened(unique, node, current.entry.version, pid)
 
-    def _opened(self, unique: int, node: Node, version: str) -> None:
+    def _opened(self, unique: int, node: Node, version: str, pid: int) -> None:
         assert node.resolved is not None
         if node.resolved.entry.version != version:
             return self._answers.refuse(unique, errno.ESTALE)
+        if not self._backings.wanted(node):
+            return self._opened_cached(unique, node)
+        if self._backings.open_now(node):
+            return self._opened_passed(unique, node, pid)
+        self._answers.later(unique, self._open_passed_later(unique, node, pid))
+
+    def _opened_cached(self, unique: int, node: Node) -> None:
         if node.opened:
             self._counters.cached_opens += 1
         node.opened += 1
-        self._answers.now(unique, _OPENED)
+        if self._answers.now(unique, _OPENED):
+            node.cached += 1
+
+    async def _open_passed_later(self, unique: int, node: Node, pid: int) -> None:
+        if await self._backings.open(node):
+            self._opened_passed(unique, node, pid)
+        else:
+            self._opened_cached(unique, node)
+
+    def _opened_passed(self, unique: int, node: Node, pid: int) -> None:
+        flags = protocol.Open.PASSTHROUGH
+        if self._answers.now(unique, protocol.OPEN_OUT.pack(PASSED, flags, node.backing)):
+            self._backings.opened(node, self._clients.get(pid) or self._client(pid))
+        else:
+            self._backings.idle(node)
 
     async def _open_own(self, unique: int, node: Node) -> None:
         if node.is_folder:
@@ -85,6 +111,10 @@ class Files:
         node = self._nodes.get(node_id)
         if node is not None and node.is_own:
             self._own.release(handle)
+        elif node is not None and handle == PASSED:
+            self._backings.released(node)
+        elif node is not None:
+            node.cached = max(node.cached - 1, 0)  # of before this process began
         self._answers.now(unique)
 
     def read(self, unique: int, node_id: int, body: memoryview, pid: int) -> None:

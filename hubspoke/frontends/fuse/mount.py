@@ -18,6 +18,7 @@ from hubspoke.frontends.fuse.mounting import (
     unmount,
 )
 from hubspoke.frontends.fuse.own_files import Make, OwnFiles
+from hubspoke.frontends.fuse.protocol import Init
 from hubspoke.frontends.fuse.server import FuseServer
 from hubspoke.frontends.fuse.tuning import FuseTuning
 from hubspoke.spoke.service import SpokeService
@@ -37,6 +38,7 @@ class MountConfig:
     gid: int | None = None
     umask: int = 0o022
     allow_other: bool = False
+    passthrough: bool = True
 
     def ownership(self) -> Ownership:
         uid = os.getuid() if self.uid is None else self.uid
@@ -59,7 +61,7 @@ class Mount:
         self._config = config
         self._service = service
         self._documents = documents
-        self._tuning = tuning or FuseTuning()
+        self._tuning = tuning or FuseTuning(passthrough=config.passthrough)
         self._mounted: Mounted | None = None
         self._server: FuseServer | None = None
         self._watch: asyncio.Task[None] | None = None
@@ -80,6 +82,7 @@ class Mount:
             Attributes(self._config.ownership()),
             service.clock,
             counters=self._service.kernel_counters(),
+            whole=service.whole_files,
             space=self._space,
             tuning=self._tuning,
         )
@@ -93,7 +96,8 @@ class Mount:
         agreed = server.agreed
         assert agreed is not None
         self._watch = asyncio.create_task(self._watched(server, point))
-        log.info("mounted point=%s fuse=7.%d flags=%#x", point, agreed.minor, agreed.flags)
+        passes = bool(agreed.flags & Init.PASSTHROUGH)
+        log.info("mounted point=%s fuse=7.%d passthrough=%s", point, agreed.minor, passes)
 
     async def _watched(self, server: FuseServer, point: Path) -> None:
         """Somebody else may unmount it: then S3 goes on alone, and no name is kept elsewhere."""

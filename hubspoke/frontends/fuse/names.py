@@ -7,6 +7,7 @@ one version.
 
 import errno
 import itertools
+from collections.abc import Callable
 
 from hubspoke.core.ids import ObjectEntry, ObjectName
 from hubspoke.core.names import segment_fault
@@ -19,7 +20,7 @@ from hubspoke.frontends.fuse.nodes import OWN_FOLDER, Node, NodeTable
 from hubspoke.frontends.fuse.own_files import OwnFiles
 from hubspoke.frontends.fuse.reader import MountReader
 from hubspoke.frontends.fuse.tuning import FuseTuning
-from hubspoke.ports import Clock
+from hubspoke.ports import Clock, Resolved
 from hubspoke.spoke.tree import Looked, Tree
 
 _FOLDER, _FILE = 4, 8  # DT_DIR, DT_REG
@@ -43,7 +44,10 @@ class Names:
         attributes: Attributes,
         clock: Clock,
         tuning: FuseTuning,
+        whole: Callable[[Resolved], bool],
     ) -> None:
+        """whole: whether a version's node is that of a whole file."""
+        self._whole = whole
         self._answers = answers
         self._nodes = nodes
         self._tree = tree
@@ -101,7 +105,7 @@ class Names:
     def _node(self, name: ObjectName, entry: ObjectEntry | None) -> Node:
         """entry None: a folder."""
         if entry is not None:
-            return self._nodes.file(name, entry, complete=False)
+            return self._nodes.file(name, entry, complete=self._whole(Resolved(name, entry)))
         return self._nodes.folder(name.bucket, name.key + "/" if name.key else "")
 
     def _told(self, node: Node, taken: bool) -> None:

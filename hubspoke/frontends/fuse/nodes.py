@@ -47,9 +47,14 @@ class NodeJournal(Protocol):
 
 
 class Node:
-    """One id. key of a folder: "" or ends in "/". opened: how often, since this process began."""
+    """One id. key of a folder: "" or ends in "/". opened: how often, since this process began.
+    cached, passed: handles that are open, by who serves them; backing: the kernel's name of the
+    file behind those that are passed through, 0 for none."""
 
-    __slots__ = ("bucket", "complete", "id", "key", "lookups", "opened", "resolved")
+    __slots__ = (
+        "backing", "bucket", "cached", "complete", "id", "key", "lookups", "opened", "passed",
+        "resolved",
+    )  # fmt: skip
 
     def __init__(
         self, node_id: int, bucket: str, key: str, resolved: Resolved | None, complete: bool
@@ -61,6 +66,9 @@ class Node:
         self.complete = complete
         self.lookups = 0
         self.opened = 0
+        self.cached = 0
+        self.passed = 0
+        self.backing = 0
 
     @property
     def is_own(self) -> bool:

@@ -100,6 +100,12 @@ class Open(enum.IntFlag):
     PASSTHROUGH = 1 << 7
 
 
+# ioctl numbers of the device: name a file (descriptor, two zeros), and end that name.
+BACKING_OPEN = 0x4010E501
+BACKING_CLOSE = 0x4004E502
+BACKING_MAP = Struct("=iIQ")
+BACKING_ID = Struct("=I")
+
 EXPIRE_ONLY = 1  # of an INVAL_ENTRY: ask again instead of throwing away what hangs below
 UNIQUE_RESEND = 1 << 63  # marks a request that was read before, by a server that is gone
 

@@ -19,6 +19,7 @@ from hubspoke.core.ids import ObjectName
 from hubspoke.frontends.fuse import protocol
 from hubspoke.frontends.fuse.answers import Answers
 from hubspoke.frontends.fuse.attributes import Attributes
+from hubspoke.frontends.fuse.backings import Backings
 from hubspoke.frontends.fuse.channel import Channel
 from hubspoke.frontends.fuse.files import Files
 from hubspoke.frontends.fuse.names import Names
@@ -30,6 +31,7 @@ from hubspoke.frontends.fuse.tuning import FuseTuning
 from hubspoke.ports import Clock
 from hubspoke.report.facts import KernelCounters
 from hubspoke.spoke.tree import Tree
+from hubspoke.spoke.whole import WholeFiles
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +58,7 @@ class FuseServer:
         clock: Clock,
         *,
         counters: KernelCounters,
+        whole: WholeFiles,
         space: Callable[[], tuple[int, int]],
         nodes: NodeTable | None = None,
         tuning: FuseTuning | None = None,
@@ -69,10 +72,12 @@ class FuseServer:
         self._space = space
         self.channel = Channel(descriptor, self._dispatch)
         self._answers = Answers(self.channel, self._tuning)
-        self._files = Files(self._answers, self.nodes, reader, own, counters)
+        self.backings = Backings(descriptor, whole, counters)
+        self._files = Files(self._answers, self.nodes, reader, own, counters, self.backings)
         self._names = Names(
-            self._answers, self.nodes, tree, reader, own, attributes, clock, self._tuning
-        )
+            self._answers, self.nodes, tree, reader, own, attributes, clock, self._tuning,
+            self.backings.whole,
+        )  # fmt: skip
         self._handlers = self._table()
 
     def _table(self) -> dict[int, Handler]:
@@ -105,6 +110,7 @@ class FuseServer:
     async def close(self) -> None:
         """Answer what waits, give the connection up."""
         await self._answers.close()
+        self.backings.close()
         await self.channel.close()
 
     def call_back(self, name: ObjectName) -> "asyncio.Future[None] | None":
@@ -131,7 +137,8 @@ class FuseServer:
             self._answers.refuse(unique, errno.EIO)
 
     def _init(self, unique: int, node_id: int, body: memoryview, pid: int) -> None:
-        wishes = protocol.Wishes(self._tuning.read_ahead, self._tuning.in_flight)
+        tuning = self._tuning
+        wishes = protocol.Wishes(tuning.read_ahead, tuning.in_flight, tuning.passthrough)
         try:
             reply, self.agreed = protocol.negotiate(body, wishes)
         except ValueError as e:
@@ -139,6 +146,7 @@ class FuseServer:
             return self._answers.refuse(unique, errno.EPROTO)
         self._answers.now(unique, reply)
         if self.agreed is not None:
+            self.backings.able = bool(self.agreed.flags & Init.PASSTHROUGH)
             self.ready.set()
 
     def _destroy(self, unique: int, node_id: int, body: memoryview, pid: int) -> None:
