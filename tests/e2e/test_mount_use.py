@@ -113,6 +113,8 @@ def test_the_file_system_is_as_large_as_the_cache(shown: Site) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="not root")
 def test_modes_are_kept_and_other_users_let_in_as_told(shown: Site, place: Site) -> None:
+    opened(place.base)
+
     def read_by_nobody(path: Path) -> int:
         script = f"import os, sys; os.setgid({NOBODY}); os.setuid({NOBODY})\n" + (
             "try: open(sys.argv[1]).close()\nexcept OSError as e: sys.exit(e.errno)"
