@@ -34,6 +34,8 @@ from hubspoke.core.streams import ACTIVE_S, NEVER, Access, Pattern, Stream
 from hubspoke.core.tokens.token_files import TokenFiles
 
 AHEAD_BYTES_MIN = 64 << 10
+# Of the cache, ahead of a walk through a data set whose jobs' orders are known.
+SCAN_SHARE = 1 / 64
 
 Open = Callable[[ObjectName, ObjectEntry], tuple[CachedObject, list[CachedObject]]]
 
@@ -224,7 +226,11 @@ class Prediction:
         size = min(obj.size, next_object.WHOLE_BYTES_MAX)
         floor = self._config.depth.floor_bytes
         most = NEVER if whole else self.habits.of_next(obj.name)
-        return self._walks.opened(obj.name, size, self._listing, now, hide_s, floor, most)
+        known, room = self.epochs.known(obj.name), None
+        if known is not None and known.comes and known.shelf.exact:
+            # What is here is needed sooner than what a scan reads, most of which goes at once.
+            room = int(self._cache.capacity * SCAN_SHARE)
+        return self._walks.opened(obj.name, size, self._listing, now, hide_s, floor, most, room)
 
     def _queue(
         self,

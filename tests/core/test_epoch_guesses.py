@@ -5,7 +5,7 @@ import pytest
 
 from hubspoke.core.cache import Cache
 from hubspoke.core.epochs.follow import Follower
-from hubspoke.core.epochs.guesses import READS_MAX, Guesses
+from hubspoke.core.epochs.guesses import REFUTED_AT, Guesses
 from hubspoke.core.epochs.items import ListedItems
 from hubspoke.core.epochs.job import Job
 from hubspoke.core.epochs.known import KnownOrder
@@ -65,9 +65,9 @@ def test_reads_that_workers_displace_choose_as_well() -> None:
 def test_an_epoch_of_another_order_is_followed_by_no_guess() -> None:
     job = at_the_end(order(1, order(2), order(3)))
     other = order(4).items
-    read(job, np.concatenate((order(1).items[-1:], other[: READS_MAX - 1])))
+    read(job, np.concatenate((order(1).items[-1:], other[: REFUTED_AT - 1])))
     assert job.guessing
-    read(job, other[READS_MAX - 1 : READS_MAX + 1])
+    read(job, other[REFUTED_AT - 1 : REFUTED_AT + 1])
     assert not job.guessing and job.known is None
     assert job.believed, "it is read by items all the same"
 

@@ -166,6 +166,21 @@ def test_two_jobs_are_told_apart() -> None:
     assert {frozenset(r) for r in read} == {frozenset(o[:1_500].tolist()) for o in orders}
 
 
+def test_jobs_that_are_told_apart_keep_the_order_of_their_reads() -> None:
+    jobs, orders = Jobs(N), [shuffled(0), shuffled(1)]
+    run(jobs, orders, 1_500)
+    read = sorted(list(job.order) for job in jobs.all)
+    assert read == sorted(order[:1_500].tolist() for order in orders)
+
+
+def test_a_walk_in_listing_order_is_one_from_the_first_reads_of_its_next_epoch() -> None:
+    job = Job(1, N)
+    take(job, np.arange(N, dtype=np.int32))
+    assert job.walks and not job.believed
+    take(job, np.arange(4, dtype=np.int32), batch=1)
+    assert job.epoch == 1 and job.walks and not job.believed
+
+
 def test_three_jobs_are_told_apart() -> None:
     jobs = Jobs(N)
     run(jobs, [shuffled(i) for i in range(3)], 2_500)

@@ -68,3 +68,13 @@ def test_a_long_walk_keeps_few_names() -> None:
     opened(walks, names(), list(range(5_000)))
     (walk,) = walks._folders.values()
     assert len(walk.names) < 2_000
+
+
+def test_a_walk_is_as_far_ahead_as_it_may_be() -> None:
+    for room in (3 * SIZE, 30 * SIZE):
+        walks, listing = Walks(), names()
+        for i, n in enumerate(range(500, 540)):
+            name = ObjectName("b", f"d/{n:06}")
+            walks.opened(name, SIZE, listing, i * 0.001, 0.3, SIZE, room=room)
+        (walk,) = walks._folders.values()
+        assert walk.planned - walk.frontier == room // SIZE

@@ -56,3 +56,41 @@ def test_nothing_goes_for_what_is_read_later(shelf: Shelf) -> None:
     shelf.came(np.arange(200, 210, dtype=np.int32))
     assert shelf.victim(300, demand=False, last_resort=False) is None
     assert shelf.victim(205, demand=False, last_resort=False) == 209
+
+
+def test_what_was_read_goes_before_what_the_list_has_if_it_is_farther(shelf: Shelf) -> None:
+    """A scan reads 390 and 201: the first is needed last of all, the second next."""
+    shelf.came(np.arange(200, 200 + 2 * LIST_MIN, dtype=np.int32))
+    assert shelf.victim(210, demand=False, last_resort=False) == 200 + 2 * LIST_MIN - 1
+    scanned = np.array([390, 201], np.int32)
+    shelf.came(scanned)
+    shelf.was_read(scanned)
+    gone = [shelf.victim(210, demand=False, last_resort=False) for _ in range(2)]
+    assert gone == [390, 200 + 2 * LIST_MIN - 2]
+
+
+def test_what_was_read_stays_for_what_is_read_later_still(shelf: Shelf) -> None:
+    shelf.came(np.arange(200, 210, dtype=np.int32))
+    scanned = np.array([300], np.int32)
+    shelf.came(scanned)
+    shelf.was_read(scanned)
+    assert shelf.victim(390, demand=False, last_resort=False) is None
+    assert shelf.here[300]
+
+
+def test_items_that_are_read_after_a_runway_are_counted(shelf: Shelf) -> None:
+    """Ten items a second, of which 200 to 229 are here: from 0 to 2.9 s."""
+    shelf.came(np.arange(200, 230, dtype=np.int32))
+    assert shelf.farther(1.95) == 10
+    shelf.came(np.array([399], np.int32))
+    shelf.was_read(np.array([399], np.int32))
+    assert shelf.farther(1.95) == 11
+    assert shelf.farther(1_000.0) == 0
+
+
+def test_a_walk_over_all_objects_lists_what_it_found(shelf: Shelf) -> None:
+    shelf.came(np.arange(200, 210, dtype=np.int32))
+    assert shelf.farther(0.85) == 1
+    shelf.came(np.array([350], np.int32))
+    shelf.surveyed()
+    assert shelf.farther(0.85) == 2

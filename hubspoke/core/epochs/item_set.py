@@ -126,21 +126,25 @@ class ItemSet:
         given_up: bool,
     ) -> list[Candidate]:
         """Exactly what comes next where that is known, and `want` bytes of what comes within
-        `runway_s`; else `want` bytes of what will come, while a job still reads.
-        queued: bytes that are to come and have no room yet. given_up: some that were proposed of
-        late found none."""
+        `runway_s`, in the place of what comes later; else `want` bytes of what will come, while a
+        job still reads. queued: bytes that are to come and have no room yet. given_up: some that
+        were proposed of late found none."""
         if self.data_set is None:
             return []
         if self._survey is not None:
             self._survey.step(self.shelf)
             if self._survey.done:
                 self._survey, self._surveyed = None, True
+                self.shelf.surveyed()
         self._look_after(given_up=given_up)
         found: list[Candidate] = []
         for job in self.shelf.counted:
             if job.follower is not None:
                 numbers, times = known_order.ahead(job, self.shelf, max(ahead_s, runway_s))
                 more = self._items_that_fit(want, queued)
+                if runway_s:  # what is bought takes the room of what is read later
+                    each = max(1, int(want / self.items.bytes_mean))
+                    more = max(more, min(each, self.shelf.farther(runway_s)))
                 most = int(np.searchsorted(times, ahead_s, "right")) + more
                 numbers, times = numbers[:most], times[:most]
                 found += known_order.candidates(job, self.items, numbers, times, self._known)

@@ -44,10 +44,12 @@ class Job:
         self.former: Numbers | None = None  # the same of the last one
         self.epoch = 0
         self.repeats = 0
-        self.conflicts: list[tuple[int, int]] = []  # (client, item) that were repeats
+        # (client, item, reads before it) that were repeats
+        self.conflicts: list[tuple[int, int, int]] = []
         self.rate = 0.0  # items per second
         self.last_at = float("-inf")
         self._pause_s = 0.0  # the longest of late
+        self._walked = False  # in the last epoch
         self.follower: Follower | None = None
         self.guesses: Guesses | None = None  # what this epoch's order may be
         self.lost: str | None = None  # the family of an order that turned out to be another's
@@ -93,9 +95,12 @@ class Job:
 
     @property
     def walks(self) -> bool:
-        """Whether items come in listing order, which other generators know better."""
+        """Whether items come in listing order, which other generators know better. The first ones
+        of an epoch do not tell: then as in the last."""
         last = np.array(self.order[-2 * RECENT :], np.int64)
-        return len(last) > RECENT and bool((np.abs(np.diff(last)) <= 2).mean() > 0.5)
+        if len(last) <= RECENT:
+            return self._walked
+        return bool((np.abs(np.diff(last)) <= 2).mean() > 0.5)
 
     def take(self, items: Numbers, clients: Sequence[int], now: float) -> bool:
         """Reads in order of time. Returns whether an epoch began."""
@@ -176,7 +181,7 @@ class Job:
             self._next_epoch(client)
             return True
         self.repeats += 1
-        self.conflicts.append((client, item))
+        self.conflicts.append((client, item, self.count))
         return False
 
     def _ended(self) -> bool:
@@ -215,6 +220,7 @@ class Job:
 
     def _next_epoch(self, client: int) -> None:
         lately = list(self._recent)
+        self._walked = self.walks
         if self.count >= NEARLY_ALL * self.n:  # the others are the last of the former epoch
             began = [item for item, _, again in lately[-RECENT:] if again]
         else:
@@ -235,7 +241,7 @@ class Job:
             guesses = before.guesses()
             self.guesses = Guesses(guesses) if guesses else None
 
-    def leave(self, items: npt.NDArray[np.intp]) -> None:
+    def leave(self, items: Numbers) -> None:
         """Another job read these; what repeated them, too, is told apart by the caller."""
         self.read[items] = False
         kept = np.array(self.order, np.int32)
@@ -243,12 +249,16 @@ class Job:
         self.repeats, self.conflicts = 0, []
 
     def join(self, items: Numbers, clients: npt.NDArray[np.uint16], before: "Job") -> None:
-        """Reads of this epoch that were counted as those of `before`."""
+        """Reads of this epoch, in order of time, that were counted as those of `before`."""
         self.last_at = max(self.last_at, before.last_at)
         self.rate = self.rate or before.rate / 2
-        fresh = ~self.read[items]
+        fresh = np.zeros(len(items), np.bool_)
+        fresh[np.unique(items, return_index=True)[1]] = True
+        fresh &= ~self.read[items]
         self.repeats += len(items) - int(np.count_nonzero(fresh))
-        self.conflicts += zip(clients[~fresh].tolist(), items[~fresh].tolist(), strict=True)
+        before_each = self.count + np.cumsum(fresh)
+        again = (column[~fresh].tolist() for column in (clients, items, before_each))
+        self.conflicts += zip(*again, strict=True)
         items, clients = items[fresh], clients[fresh]
         self.read[items] = True
         self.by[items] = clients

@@ -113,7 +113,7 @@ class Jobs:
         shared = np.zeros((clients, clients))
         for job in self.all:
             reads += np.bincount(job.by[job.read], minlength=clients)
-            for c, item in job.conflicts:
+            for c, item, _ in job.conflicts:
                 reads[c] += 1
                 shared[c, job.by[item]] += 1
                 shared[job.by[item], c] += 1
@@ -137,20 +137,26 @@ class Jobs:
             self._add()
         moves = []
         for job in old:
-            home = groups[job.by]
-            mine = job.read & (self.all.index(job) != home)
-            moves.append((job, np.flatnonzero(mine), job.conflicts))
-        for job, items, conflicts in moves:
-            leaving = job.by[items]
-            job.leave(items)
-            for place in np.unique(groups[leaving]).tolist():
-                of = groups[leaving] == place
-                self.all[place].join(items[of].astype(np.int32), leaving[of], job)
-            for client, item in conflicts:
-                at = np.array([item], np.int32)
-                self.all[groups[client]].join(at, np.array([client], np.uint16), job)
+            items, clients, repeats = _in_time(job)
+            moves.append((job, items, clients, groups[clients]))
+            job.leave(items[~repeats])
+        for job, items, clients, home in moves:
+            for place in np.unique(home).tolist():
+                self.all[place].join(items[home == place], clients[home == place], job)
         for client, place in enumerate(groups.tolist()):
             self._job_of[client] = self.all[place]
         for job in [j for j in self.all if j not in self._job_of]:
             self.all.remove(job)
             del self._next_look[job]
+
+
+def _in_time(job: Job) -> tuple[Numbers, npt.NDArray[np.uint16], npt.NDArray[np.bool_]]:
+    """All reads of a job's epoch, as (item, client, whether it is a repeat)."""
+    order = np.array(job.order, np.int32)
+    again = np.array([(item, c, at) for c, item, at in job.conflicts], np.int64).reshape(-1, 3)
+    at = np.concatenate((np.arange(len(order)), again[:, 2] - 0.5))
+    items = np.concatenate((order, again[:, 0].astype(np.int32)))
+    clients = np.concatenate((job.by[order], again[:, 1].astype(np.uint16)))
+    repeats = np.arange(len(at)) >= len(order)
+    sort = np.argsort(at, kind="stable")
+    return items[sort], clients[sort], repeats[sort]

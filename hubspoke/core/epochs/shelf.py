@@ -14,8 +14,10 @@ Times are worked out for all items at once when the list of those that go has be
 is a thirty-second of what is here.
 """
 
+import math
 from collections import deque
 from collections.abc import Sequence
+from heapq import heappop, heappush
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +28,7 @@ from hubspoke.core.epochs.job import Job
 
 LIST_PART = 32  # of what is here
 LIST_MIN = 64
+FAR_MAX = 4_096  # more than are read between two victims
 SCAN_ITEMS = 65_536  # looked at at once, for what is missing
 SOON = -1  # in an item's place: one that is read at once
 STALE_S = 1.0  # later than listed: more than a job's rate wavers
@@ -51,6 +54,8 @@ class Shelf:
         self._exact = False
         self.counted: list[Job] = []  # whose next reads are believed
         self._done: deque[int] = deque()  # read by all since the list was made
+        # (-due, item) of what was read since the list was made, where orders are known: a heap.
+        self._far: list[tuple[float, int]] = []
         self._in_use: list[int] = []
         self._list = np.zeros(0, np.int32)  # that go next, the last one first
         self._list_due = np.zeros(0, np.float32)
@@ -77,6 +82,7 @@ class Shelf:
         self._exact = bool(self.counted) and all(j.follower is not None for j in self.counted)
         self._at = 0
         self._done.clear()
+        self._far.clear()
 
     @staticmethod
     def _unread(job: Job) -> npt.NDArray[np.bool_]:
@@ -91,6 +97,8 @@ class Shelf:
         if self._in_use:
             self._done.extend(self._in_use)
             self._in_use.clear()
+        if self._exact:
+            self._may_go(items)
         before = self.needed[items]
         if not before.any():
             return
@@ -105,6 +113,14 @@ class Shelf:
             self._done.clear()
         else:
             self._done.extend(done.tolist())
+
+    def _may_go(self, items: Numbers) -> None:
+        """They were read, by whomever: the list was made when they were still of use."""
+        items = items[self.here[items]]
+        for item, due in zip(items.tolist(), self.due(items).tolist(), strict=True):
+            heappush(self._far, (-due, item))
+        if len(self._far) > FAR_MAX:
+            self._at = 0  # list all anew
 
     def came(self, items: Numbers) -> None:
         """They are here, or on their way."""
@@ -172,6 +188,16 @@ class Shelf:
 
     # -- what goes ----------------------------------------------------------------------------
 
+    def farther(self, in_s: float) -> int:
+        """How many of those that go next are read later than in so many seconds."""
+        if not self._exact:
+            return 0
+        if not self._at:
+            self._look()
+        at = self.now - self._began + in_s
+        listed = self._at - int(np.searchsorted(self._list_due[: self._at], at, "right"))
+        return listed + sum(-due > at for due, _ in self._far)
+
     @property
     def exact(self) -> bool:
         """Whether every job's order is known."""
@@ -188,6 +214,12 @@ class Shelf:
             item = self._done.popleft()
             if self.here[item] and not self.needed[item]:
                 return self._goes(item)
+        if self._exact and wanted is not None:
+            if not self._at:
+                self._look()
+            read = self._just_read(wanted, demand=demand)
+            if read is not None:
+                return read
         if self._exact:
             return self._farthest(wanted, demand=demand, last_resort=last_resort)
         if self.held > self.unread + len(self._in_use) or last_resort:
@@ -198,16 +230,34 @@ class Shelf:
         self.went(np.array([item], np.int32))
         return item
 
+    def surveyed(self) -> None:
+        """A walk over all objects has ended; it may have found what no list has."""
+        self._at = 0
+
     def clear(self) -> None:
         """Nothing is here any more."""
         self.here[:] = False
         self.held = self.unread = self._at = 0
         self._done.clear()
+        self._far.clear()
 
     def put_back(self, item: int) -> None:
         """The victim is in use: it stays, and comes up again after the next reads."""
         self.came(np.array([item], np.int32))
         self._in_use.append(item)
+
+    def _just_read(self, wanted: int, *, demand: bool) -> int | None:
+        """One that was read since the list was made, if none of the list is farther."""
+        while self._far:
+            due, item = -self._far[0][0], self._far[0][1]
+            if self.here[item]:
+                listed = float(self._list_due[self._at - 1]) if self._at else -math.inf
+                if due < listed or due <= self._wanted_at(wanted, demand=demand):
+                    return None
+                heappop(self._far)
+                return self._goes(item)
+            heappop(self._far)
+        return None
 
     def _farthest(self, wanted: int | None, *, demand: bool, last_resort: bool) -> int | None:
         if not self._at:
@@ -253,6 +303,7 @@ class Shelf:
             here, due = here[top], due[top]
         order = np.argsort(due, kind="stable")
         self._list, self._list_due, self._at = here[order], due[order], len(order)
+        self._far.clear()
 
     # -- what comes ---------------------------------------------------------------------------
 

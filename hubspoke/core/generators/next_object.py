@@ -106,9 +106,11 @@ class Walks:
         hide_s: float,
         floor_bytes: int,
         most: int = WHOLE_BYTES_MAX,
+        room: int | None = None,
     ) -> list[Candidate]:
         """An object was opened (its first access of a stream); returns what follows it, at most
-        `most` bytes of each object."""
+        `most` bytes of each object. room: bytes ahead, where what they displace is known to be of
+        more use."""
         folder = (name.bucket, name.key[: name.key.rfind("/") + 1])
         walk = self._folders.pop(folder, None)
         if walk is None or name not in walk.place:
@@ -127,7 +129,9 @@ class Walks:
         if not walk.dense:
             return []
         walk.apart = 0
-        return self._ahead(walk, listing, now, hide_s, floor_bytes)
+        # No more than was opened so far: some workers' first files at once are no rate.
+        want = max(min(walk.rate.per_second(now) * hide_s, walk.opened), floor_bytes)
+        return self._ahead(walk, listing, hide_s, want if room is None else min(want, room))
 
     def _anchor(self, name: ObjectName, listing: Listing, now: float, before: Walk | None) -> Walk:
         """A walk that begins here, or the former one if it is not worth a look."""
@@ -143,13 +147,9 @@ class Walks:
         rate = before.rate if before is not None else RateMeter(now)
         return Walk(names, entries, {n: i for i, n in enumerate(names)}, rate, apart=apart)
 
-    def _ahead(
-        self, walk: Walk, listing: Listing, now: float, hide_s: float, floor_bytes: int
-    ) -> list[Candidate]:
+    def _ahead(self, walk: Walk, listing: Listing, hide_s: float, want: float) -> list[Candidate]:
         if walk.frontier + SPREAD_MAX >= len(walk.names):
             self._extend(walk, listing)
-        # No more than was opened so far: some workers' first files at once are no rate.
-        want = max(min(walk.rate.per_second(now) * hide_s, walk.opened), floor_bytes)
         found: list[Candidate] = []
         while walk.planned + 1 < len(walk.names) and walk.ahead < want:
             n, i = walk.bring(), walk.planned

@@ -36,7 +36,9 @@ THOROUGH_EVERY_S = 86_400.0  # without success, for a job
 CONFIRM_READS = 64
 MISFITS_MAX = 0.05  # share of those: an order that is right but for a tenth wastes a tenth
 DISPLACED_READS = 256
-SLACK_ITEMS = 64  # how much farther than ever before a read may be displaced
+# How much farther than ever before a read may be displaced; of few items a smaller part, since what
+# lies within is brought.
+SLACK_ITEMS, SLACK_ITEMS_MIN, SLACK_PART = 64, 8, 64
 JOBS_MAX = 64
 PROCESSES = (PROCESS.name, PROCESS_KEPT.name)
 PROCESSES_MAX = 8  # that may be the job's
@@ -115,7 +117,11 @@ def _displacement(found: Found, job: ReadingJob) -> int:
     reads = np.array(job.order[-DISPLACED_READS:], np.int32)
     ahead = found.places[reads].astype(np.int64) - np.arange(len(reads))
     lowest, highest = np.percentile(ahead, (5, 95)).tolist()
-    return int(highest - lowest) + SLACK_ITEMS
+    return int(highest - lowest) + _slack(job)
+
+
+def _slack(job: ReadingJob) -> int:
+    return min(SLACK_ITEMS, max(SLACK_ITEMS_MIN, job.n // SLACK_PART))
 
 
 def _sparse(found: Found, job: ReadingJob) -> int:
@@ -256,7 +262,7 @@ class Inference:
         b.unconfirmed = None
         window = found.last - found.first + 1
         places = found.places[later]
-        farthest = found.last + len(later) + window + SLACK_ITEMS
+        farthest = found.last + len(later) + window + SLACK_ITEMS  # whatever the number of items
         misfits = int(((places < found.first - window) | (places > farthest)).sum())
         if misfits > MISFITS_MAX * len(later):
             b.says = f"{found.recipe}: not confirmed"

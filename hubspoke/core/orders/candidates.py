@@ -124,8 +124,8 @@ TORCH = Family("torch shuffle", _torch, adds=True)
 NUMPY = Family("numpy default_rng", _numpy_generator, adds=True)
 NUMPY_LEGACY = Family("numpy RandomState", _numpy_legacy, adds=True)
 LISTED = Family("numpy default_rng of seed and epoch", _listed, adds=False, first=False)
-KEPT_GENERATOR = Family("numpy default_rng, kept", _kept_generator, adds=False, first=False)
-KEPT_LEGACY = Family("numpy RandomState, kept", _kept_legacy, adds=False, first=False)
+KEPT_GENERATOR = Family("numpy default_rng, kept", _kept_generator, adds=False)
+KEPT_LEGACY = Family("numpy RandomState, kept", _kept_legacy, adds=False)
 FAMILIES = (
     TORCH,
     NUMPY,
@@ -137,9 +137,9 @@ FAMILIES = (
     ),
     Family("datasets streaming", _streaming, adds=False, worlds=WORLDS, most=SHARDS_MAX),
     LISTED,
-    KEPT_GENERATOR,
-    KEPT_LEGACY,
 )
+# Of these an order takes as long as all before it: they are built where an epoch before is known.
+KEPT = (KEPT_GENERATOR, KEPT_LEGACY)
 
 # The seed is the process' or a generator's, which goes on from epoch to epoch (loader_seeds,
 # loader_orders). Of the first, seeds that the loader drew look like `TORCH`.
@@ -150,7 +150,7 @@ LOADER = Family("torch DataLoader with a generator", _generator(2, 2), adds=Fals
 LOADER_KEPT = Family(f"{LOADER.name}, persistent workers", _generator(2, 0), adds=False)
 LOADER_WORDS = 2  # before the first permutation of the last two
 STREAMS = (PROCESS, PROCESS_KEPT, SAMPLER, LOADER, LOADER_KEPT)
-BY_NAME = {family.name: family for family in (*FAMILIES, *STREAMS)}
+BY_NAME = {family.name: family for family in (*FAMILIES, *KEPT, *STREAMS)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,16 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
+from hubspoke.core.ids import ReadState
 from hubspoke.core.orders import distributed_sampler
 from hubspoke.core.runway import runway_s
 from hubspoke.sim.prediction.job import JobSpec, Read
 from hubspoke.sim.prediction.path import PathConfig
-from hubspoke.sim.prediction.workload import MIB, Workload
+from hubspoke.sim.prediction.recorder import CODES
+from hubspoke.sim.prediction.workload import MIB, Size, Workload
+from hubspoke.sim.prediction.workloads import BY_NAME
 from hubspoke.sim.prediction.world import World
 
 STEPS, STEP_S, OUTAGE_AT_S, OUTAGE_S = 200, 0.2, 15.0, 10.0
@@ -66,3 +70,22 @@ def test_a_job_in_a_known_order_does_too() -> None:
     assert waited < 0.5
     assert told[0] is not None and told[0] > OUTAGE_S
     assert world.path.delivered <= 1.02 * ITEMS * (64 << 10)
+
+
+def test_two_jobs_and_a_scan_go_on_through_an_outage_that_takes_the_whole_cache(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """W12: 120 s of two jobs are 4.8 of the 5 GB, so all that is kept for later has to go."""
+    # What the search goes through for the scan, which has no order, takes most of the time.
+    monkeypatch.setattr("hubspoke.core.inference.search.EPOCHS_THOROUGH", 3)
+    monkeypatch.setattr("hubspoke.core.inference.search.SHARDS_MAX", 0)
+    made = BY_NAME["W12"](Size(128))
+    jobs = [replace(job, steps=[700]) for job in made.jobs]
+    world = World(replace(made, jobs=jobs), runway_s=120.0)
+    world.run()
+    reads = world.recorder.reads()
+    of_jobs = reads.batches >= 0
+    away = of_jobs & (reads.at > 300) & (reads.at < 420)
+    assert away.sum() > 300
+    assert reads.latencies[away].max() < 1.0
+    assert (reads.states[away] == CODES[ReadState.HIT]).all()
