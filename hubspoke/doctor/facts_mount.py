@@ -1,6 +1,7 @@
 """Facts about FUSE: by looking, and by a trial mount that lives for a moment."""
 
 import ctypes
+import errno
 import os
 import select
 import shutil
@@ -117,12 +118,13 @@ def mount_point(path: Path, sys: Path = Path("/sys"), proc: Path = Path("/proc")
     kind = _mounted(path, proc)
     try:
         device, is_folder = os.stat(path).st_dev, path.is_dir()
+        os.statvfs(path)  # asks whoever serves it; a stat may be answered by the kernel alone
         entries = 0
         if is_folder and kind is None:
             with os.scandir(path) as found:
                 entries = sum(1 for _ in zip(found, range(1), strict=False))
     except OSError as e:
-        gone = e.errno == 107  # ENOTCONN
+        gone = e.errno == errno.ENOTCONN
         return MountPoint(str(path), e.strerror, gone, False, kind, 0)
     bdi = sys / "class/bdi" / f"{os.major(device)}:{os.minor(device)}" / "read_ahead_kb"
     try:

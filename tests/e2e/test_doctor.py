@@ -2,11 +2,13 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+from tests.mounts import site
 from tests.processes import WAIT_S, hub, running, spoke
 
 
@@ -92,3 +94,14 @@ def test_lines_for_people_and_status(tmp_path: Path) -> None:
     result = doctor("--cache", "")
     assert result.returncode == 2
     assert "--cache: " in result.stderr
+
+
+def test_mount_that_is_there_and_one_whose_spoke_has_died(tmp_path: Path) -> None:
+    with site(tmp_path) as place, place.running_spoke() as near:
+        _, document = as_json(env={"HUBSPOKE_SPOKE_MOUNT": str(place.point)})
+        assert "KiB ahead" in found(document, "read-ahead")
+        os.kill(near.pid, signal.SIGKILL)
+        near.wait()
+        status, document = as_json("--mount", place.point)
+        assert status == 1
+        assert f"problem: {place.point}: its server is gone" in found(document, "mount")
