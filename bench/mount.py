@@ -12,15 +12,15 @@ Measures, each cold from an empty cache and in turns (all ways once, then again)
 - window: records of 128 KiB, shuffled inside each 2 MiB, against the same in order, never seen;
 - small: `ls -l` of 2,000 files of 100 KiB, then reading all: cold, from the drive, again;
 - job: the reference job by path: utilisation of the first 50 steps and after, cold and warm;
-- batches: 2 MiB a step of 20 ms, as job.
+- batches: 2 MiB a step of 20 ms, as job;
+- many: 1,000 open files of 2 MiB, one after the other and 40 at a time in turns, never seen.
 Random bytes, so that nothing compresses; they stay in the hub's page cache. What is slow is cut
-after 15 s: rates are of the part done, and WAN bytes then hold what was fetched ahead of it.
+after --cut seconds: rates are of the part done, and WAN bytes hold what was fetched ahead of it.
 Medians; ratios inside each turn.
 """
 
 import argparse
 import json
-import multiprocessing
 import os
 import random
 import shutil
@@ -34,6 +34,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.fio_runs import fio
+from bench.mount_reads import (
+    read_files,
+    read_open_files,
+    read_records,
+    read_start,
+    read_strided,
+)
 from bench.mounts import OURS, PEERS, WAYS, Near, near_side
 from bench.peers import GIB, KeptConnection, load, median, read_file
 from hubspoke.errors import ConfigError, HubSpokeError
@@ -44,7 +51,7 @@ from hubspoke.lab.stack import Stack, WanConfig
 KIB, MIB = 1 << 10, 1 << 20
 MEDIUM, LARGE, PARTIAL = 512 * MIB, 2048 * MIB, 640 * MIB
 FILES, FILE_BYTES = 2000, 100 * KIB
-CUT_S: Final = 15.0
+MANY, MANY_BYTES = 1000, 2 * MIB
 HEAD_STEPS: Final = 50
 Figures = dict[str, float]
 
@@ -52,8 +59,9 @@ Figures = dict[str, float]
 class Bench:
     """One stack, and an empty near side for each measurement."""
 
-    def __init__(self, stack: Stack, work: Path, steps: int) -> None:
-        self._stack, self._work, self._steps = stack, work, steps
+    def __init__(self, stack: Stack, work: Path, *, steps: int, cut_s: float) -> None:
+        """cut_s: for how long one order of reads goes on at most."""
+        self._stack, self._work, self._steps, self._cut_s = stack, work, steps, cut_s
         self._turn = 0
 
     def near(self, way: str, *, prefetch: bool = True) -> Any:
@@ -101,7 +109,7 @@ class Bench:
         with self.near(way, prefetch=False) as near:
             path = near.bucket / "partial" / "object"
             if near.spoke is None:
-                _read_start(path, MEDIUM)
+                read_start(path, MEDIUM)
             else:  # by its S3 door, many round trips at a time
                 connection = KeptConnection(near.spoke.data)
                 connection.get("/data/partial/object", 0, MEDIUM)
@@ -114,13 +122,15 @@ class Bench:
     def cold(self, way: str) -> Figures:
         with self.near(way) as near:
             path, cpu = near.bucket / "large" / "object", near.cpu_seconds()
-            figures = self.fetched(near, lambda: read_records(path, range(LARGE // MIB), MIB))
+            figures = self.fetched(
+                near, lambda: read_records(path, range(LARGE // MIB), MIB, self._cut_s)
+            )
             return {**figures, "cpu_s": near.cpu_seconds() - cpu}
 
     def strided(self, way: str) -> Figures:
         with self.near(way) as near:
             path = near.bucket / "medium" / "object"
-            return self.fetched(near, lambda: read_strided(path, record=256 * KIB, processes=4))
+            return self.fetched(near, lambda: read_strided(path, 256 * KIB, 4, self._cut_s))
 
     def window(self, way: str) -> Figures:
         record, window = 128 * KIB, 2 * MIB
@@ -134,7 +144,9 @@ class Bench:
         for name, order in (("in_order", in_order), ("shuffled", shuffled)):
             with self.near(way) as near:
                 path = near.bucket / "medium" / "object"
-                parts[name] = self.fetched(near, partial(read_records, path, order, record))
+                parts[name] = self.fetched(
+                    near, partial(read_records, path, order, record, self._cut_s)
+                )
         ratio = parts["shuffled"]["mb_per_s"] / parts["in_order"]["mb_per_s"]
         return {**_prefixed(**parts), "shuffled_of_in_order": ratio}
 
@@ -147,16 +159,28 @@ class Bench:
             subprocess.run(["ls", "-l", folder], stdout=subprocess.DEVNULL, check=True, timeout=120)
             listed = time.perf_counter() - started
             paths = [folder / f"{i:06}.jpg" for i in range(FILES)]
-            cold, read = read_files(paths)
+            cold, read = read_files(paths, FILE_BYTES, self._cut_s)
             near.drop(*paths[:read])
-            drive, _ = read_files(paths[:read])
-            again, _ = read_files(paths[:read])
+            drive, _ = read_files(paths[:read], FILE_BYTES, self._cut_s)
+            again, _ = read_files(paths[:read], FILE_BYTES, self._cut_s)
             return {
                 "ls_s": listed,
                 "cold_files_per_s": cold,
                 "drive_files_per_s": drive,
                 "again_files_per_s": again,
             }
+
+    def many(self, way: str) -> Figures:
+        figures = {}
+        for name, threads in (("sequence", 1), ("parallel", 40)):
+            with self.near(way) as near:
+                paths = [near.bucket / "many" / f"{i:04}" for i in range(MANY)]
+                read = read_open_files(paths, threads, self._cut_s)
+                figures[f"{name}_mb_per_s"] = read.size / read.seconds / 1e6
+                figures[f"{name}_longest_s"] = read.longest_s
+                figures[f"{name}_of_all"] = read.size / (MANY * MANY_BYTES)
+                figures[f"{name}_peak_mib"] = near.peak_mib()
+        return figures
 
     def job(self, way: str) -> Figures:
         return self._job(way, "job", ranks=4, per_rank=6, workers=2, steps=self._steps)
@@ -211,57 +235,9 @@ def _prefixed(**parts: Figures) -> Figures:
     }
 
 
-def _read_start(path: Path, size: int) -> None:
-    buffer = bytearray(MIB)
-    with path.open("rb", buffering=0) as file:
-        while size > 0 and (n := file.readinto(memoryview(buffer)[: min(size, MIB)])):
-            size -= n
-
-
-def read_records(path: Path, order: Sequence[int], record: int) -> tuple[float, int]:
-    """Seconds and bytes of whole records in this order, cut after CUT_S."""
-    fd = os.open(path, os.O_RDONLY)
-    size, started = 0, time.perf_counter()
-    try:
-        for number in order:
-            got = len(os.pread(fd, record, number * record))
-            if got != record:
-                raise ConnectionError(f"{path} record {number}: {got} of {record} bytes")
-            size += got
-            if time.perf_counter() - started > CUT_S:
-                break
-        return time.perf_counter() - started, size
-    finally:
-        os.close(fd)
-
-
-def read_strided(path: Path, *, record: int, processes: int) -> tuple[float, int]:
-    """Seconds until the last process has ended, and bytes of all."""
-    context = multiprocessing.get_context("fork")
-    records = path.stat().st_size // record
-    with context.Pool(processes) as pool:
-        pool.map(abs, range(processes))  # they are there before the clock starts
-        started = time.perf_counter()
-        orders = [range(first, records, processes) for first in range(processes)]
-        done = pool.starmap(read_records, [(path, order, record) for order in orders], chunksize=1)
-        return time.perf_counter() - started, sum(size for _, size in done)
-
-
-def read_files(paths: Sequence[Path]) -> tuple[float, int]:
-    """Files per second, and how many, each opened, read whole and closed; cut after CUT_S."""
-    done, started = 0, time.perf_counter()
-    for path in paths:
-        with path.open("rb", buffering=0) as file:
-            if len(file.read()) != FILE_BYTES:
-                raise ConnectionError(f"{path}: not {FILE_BYTES} bytes")
-        done += 1
-        if time.perf_counter() - started > CUT_S:
-            break
-    return done / (time.perf_counter() - started), done
-
-
 MEASURES: Final = (
     "sequential", "random", "partial", "cold", "strided", "window", "small", "job", "batches",
+    "many",
 )  # fmt: skip
 _NATIVE: Final = {"sequential", "random", "small", "job", "batches"}  # that a local copy can do
 # What the first figure of a measure is, of which ratios are made; True: more is better.
@@ -272,6 +248,7 @@ _HEADLINES: Final = {
     "cold": ("mb_per_s",),
     "strided": ("mb_per_s",),
     "window": ("shuffled_mb_per_s",),
+    "many": ("sequence_mb_per_s", "parallel_mb_per_s"),
     "small": ("cold_files_per_s", "drive_files_per_s", "again_files_per_s"),
     "job": (f"cold_first_{HEAD_STEPS}", "cold_after", f"warm_first_{HEAD_STEPS}", "warm_after"),
     "batches": (f"cold_first_{HEAD_STEPS}", "cold_after", f"warm_first_{HEAD_STEPS}", "warm_after"),
@@ -296,6 +273,10 @@ def build(work: Path, measures: Sequence[str], steps: int) -> None:
         for i in range(FILES):
             (bucket / "small" / f"{i:06}.jpg").write_bytes(os.urandom(FILE_BYTES))
         shutil.copytree(bucket / "small", native / "small")
+    if "many" in wanted:
+        (bucket / "many").mkdir()
+        for i in range(MANY):
+            (bucket / "many" / f"{i:04}").write_bytes(os.urandom(MANY_BYTES))
     for name, config in (
         ("job", DatasetConfig(sequences=steps * 24)),
         ("batches", DatasetConfig(sequences=256, sequence_tokens=MIB, files=1)),
@@ -319,7 +300,7 @@ def measure(a: argparse.Namespace, work: Path) -> dict[str, Any]:
     wan = WanConfig(a.wan, a.rtt_ms, congestion=a.congestion)
     results: dict[str, Any] = {}
     with Stack(work / "store", work=work, logs=work / "logs", wan=wan) as stack:
-        bench = Bench(stack, work, a.steps)
+        bench = Bench(stack, work, steps=a.steps, cut_s=a.cut)
         for name in a.measures:
             ways = [w for w in a.ways if w != "native" or name in _NATIVE]
             turns: list[dict[str, Figures]] = []
@@ -369,6 +350,7 @@ def main() -> int:
     p.add_argument("--runs", type=int, default=3, metavar="N", help="turns")
     p.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="side by side")
     p.add_argument("--steps", type=int, default=250, metavar="N", help="of job")
+    p.add_argument("--cut", type=float, default=15.0, metavar="S", help="reads end then")
     p.add_argument("--wan", choices=("relay", "tun"), default="tun", help="tun needs root")
     p.add_argument("--rtt-ms", type=float, default=60.0, metavar="MS", help="round trip")
     p.add_argument("--congestion", metavar="NAME", help="the hub's, with tun: cubic, bbr")

@@ -40,6 +40,12 @@ class Near:
         """Processor time so far of all threads of the server and of its children."""
         return 0.0 if self.pid is None else sum(map(_cpu_seconds, [self.pid, *_below(self.pid)]))
 
+    def peak_mib(self) -> float:
+        """Most memory that the server has had, in MiB."""
+        status = "" if self.pid is None else Path(f"/proc/{self.pid}/status").read_text()
+        peaks = [line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:")]
+        return sum(map(int, peaks)) / 1024
+
     def drop(self, *paths: Path) -> None:
         """Forget cached pages: those of the files by their own name, and those below.
 
