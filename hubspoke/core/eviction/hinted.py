@@ -63,8 +63,9 @@ class HintedBlocks:
             self._unqueued(obj, block)
             obj.pages.set_mark(block, HINTED)
 
-    def release(self, obj: CachedObject, block: int) -> bool:
-        """Nothing in it is, unless a plan says so; returns whether other policies have it."""
+    def release(self, obj: CachedObject, block: int, *, read: bool) -> bool:
+        """Nothing in it is, unless a plan says so; returns whether other policies have it. read:
+        else nobody will read what is there unread, and it is no surer than what was read."""
         if obj.pages.mark(block) & QUEUE != HINTED:
             return True
         if self.order.holds(obj, block):
@@ -73,7 +74,8 @@ class HintedBlocks:
         key, first = (obj.number << BLOCK_BITS) + block, block * PAGES_PER_BLOCK
         policy = self._policy(obj, 0)
         policy.admitted(key, 0)
-        if not obj.pages.any(first, min(first + PAGES_PER_BLOCK, len(obj.pages)), IS_TO_COME):
+        last = min(first + PAGES_PER_BLOCK, len(obj.pages))
+        if not (read and obj.pages.any(first, last, IS_TO_COME)):
             policy.consumed(key, obj.pages.mark(block))
         return True
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from hubspoke.core.cached_object import CachedObject
 from hubspoke.core.generators.candidates import Candidate
 from hubspoke.core.hints.plan import Plan
-from hubspoke.core.ids import BLOCK_BYTES, ObjectEntry, ObjectName
+from hubspoke.core.ids import BLOCK_BYTES, PAGE_BYTES, ObjectEntry, ObjectName
 
 ITEMS_MAX = 1_024  # proposed at once
 STEPS_MAX = 4_096  # places looked at for that
@@ -59,6 +59,11 @@ def propose(plan: Plan, number: int, depth: Depth, sight: Sight, now: float) -> 
             plan.planned, plan.planned_bytes = at + 1, 0
             continue
         n = min(n, max(depth.bytes_ - plan.ahead_bytes, BLOCK_BYTES))
+        if n + 2 * PAGE_BYTES > room:
+            # Whoever queues it would cut it. A piece of a long item is as good.
+            n = room // PAGE_BYTES * PAGE_BYTES - 2 * PAGE_BYTES
+            if n <= 0 or (found and length <= BLOCK_BYTES):
+                break
         entry = None if sight.current(name) is not None else sight.entry(name)
         if entry is not None or sight.current(name) is not None:
             use_in_s = max(plan.due_s(at, now), plan.ahead_bytes / depth.bytes_per_s)
@@ -66,7 +71,7 @@ def propose(plan: Plan, number: int, depth: Depth, sight: Sight, now: float) -> 
                 Candidate("hints", number, name, entry, offset + done, n, use_in_s, at + 1)
             )
             plan.came(item)
-            room -= n
+            room -= n + 2 * PAGE_BYTES
         plan.ahead_bytes += n
         if done + n < length:
             plan.planned_bytes = done + n

@@ -135,7 +135,7 @@ class Hints:
         for place in range(at, until):
             item = plan.item(place)
             if plan.place[item] == place:
-                self._kept.release(plan, item)
+                self._kept.release(plan, item, read=False)
         if until < plan.end:
             self._leaving.appendleft((plan, until))
 

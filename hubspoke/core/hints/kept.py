@@ -53,15 +53,15 @@ class Kept:
         start, end = first * PAGE_BYTES, min(last * PAGE_BYTES, obj.size)
         return any(next(p.needed(obj.name, start, end), None) is not None for p in self._plans)
 
-    def release(self, plan: Plan, item: int) -> None:
-        """A plan does not hold the item any more."""
+    def release(self, plan: Plan, item: int, *, read: bool = True) -> None:
+        """A plan does not hold the item any more; read: because it was."""
         name, offset, length = plan.table.range(item)
         obj = self._cache.current(name)
         if obj is None:
             return
         held = False
         for block in blocks_of(obj, offset, length):
-            held |= not self._cache.hinted.release(obj, block)
+            held |= not self._cache.hinted.release(obj, block, read=read)
         if held:
             self._done.append((obj, *page_span(offset, length)))
 
