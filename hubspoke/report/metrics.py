@@ -50,6 +50,16 @@ SPOKE_METRICS = (
     Row("read_missed_bytes", "counter", "reads.missed_bytes", "Bytes not local when needed."),
     Row("read_wait_seconds", "counter", "reads.wait_seconds", "Time that reads waited for bytes."),
     Row("read_unique_bytes", "counter", "wan.unique_bytes", "Union of the pages readers asked."),
+    Row("mount_cached_opens", "counter", "kernel.cached_opens", "Whose pages the kernel may have."),
+    Row(
+        "mount_passthrough_opens", "counter", "kernel.passthrough_opens", "The kernel reads alone."
+    ),
+    Row(
+        "mount_passthrough_opened_bytes",
+        "counter",
+        "kernel.passthrough_bytes_opened",
+        "Sizes of the files of those opens.",
+    ),
     Row("misses", "counter", "misses_by_cause", "Late reads and misses by cause.", "cause"),
     Row("prefetch_issued_bytes", "counter", "prefetch.issued_bytes", "Asked for in advance."),
     Row("prefetch_used_bytes", "counter", "prefetch.used_bytes", "Prefetched, then read."),

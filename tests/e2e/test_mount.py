@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.mounts import Site, is_mounted, site
-from tests.processes import get_json
+from tests.processes import get, get_json
 
 MIB = 1 << 20
 BIG = random.Random(1).randbytes(9 * MIB + 777)
@@ -117,6 +117,18 @@ def test_reads_are_counted_by_state(store_of: Site) -> None:
     after = get_json(store_of.spoke.admin + "/v1/report")[1]["reads"]
     assert after["bytes"] - before["bytes"] == len(BIG)
     assert after["hit_requests"] - before["hit_requests"] >= len(BIG) // MIB
+
+
+def test_opens_whose_reads_the_kernel_may_answer_are_counted(place: Site) -> None:
+    (place.bucket / "x").write_bytes(b"x")
+    with place.running_spoke() as spoke:
+        for _ in range(3):
+            assert (place.data / "x").read_bytes() == b"x"
+        report = get_json(spoke.admin + "/v1/report")[1]
+        # Each open after the first found its page in the kernel: one read was seen.
+        assert report["kernel"]["cached_opens"] + report["kernel"]["passthrough_opens"] >= 2
+        assert report["reads"]["requests"] == 1
+        assert b"hubspoke_mount_cached_opens_total" in get(spoke.admin + "/metrics")[1]
 
 
 def test_a_signal_unmounts(place: Site) -> None:

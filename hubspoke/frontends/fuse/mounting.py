@@ -183,7 +183,7 @@ def _mount_by_helper(point: Path, allow_other: bool, wrong: str) -> int:
 
 
 def _passed(ours: socket.socket, wrong: str) -> int:
-    _, extra, _, _ = ours.recvmsg(1, socket.CMSG_SPACE(4))
+    _, extra, _, _ = ours.recvmsg(1, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC)
     for level, kind, data in extra:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             descriptors = array.array("i", data[:4])

@@ -1,6 +1,6 @@
 """The node table: what an id means, for how long, and what is left of it for another process."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hubspoke.core.ids import ObjectEntry, ObjectName, Version
@@ -79,6 +79,7 @@ OPERATIONS = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(OPERATIONS)
 def test_another_process_finds_every_id_that_the_kernel_may_have(
     operations: list[tuple[str, int, int, bool]],
