@@ -231,8 +231,10 @@ class Shelf:
         return item
 
     def surveyed(self) -> None:
-        """A walk over all objects has ended; it may have found what no list has."""
-        self._at = 0
+        """A walk over all objects has ended; it may have found what no list has. Without an order
+        all that was read is as far, and a list anew would only choose others of it."""
+        if self._exact:
+            self._at = 0
 
     def clear(self) -> None:
         """Nothing is here any more."""
