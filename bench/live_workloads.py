@@ -1,6 +1,6 @@
 """Workloads of the simulator on real processes: hub, emulated WAN, spoke, and boto3 as the client.
 
-    python bench/live_workloads.py [W1 W2 W4 W10] [--work DIR] [--json] [--infer-order on|off]
+    python bench/live_workloads.py [W1 W2 W4 W5 W10] [--work DIR] [--json] [--infer-order on|off]
 
 The jobs are the simulator's own (ranks in lockstep, workers that take whole batches in turn), the
 reads are boto3's. Sizes are parts of the full workload, so that two or three epochs take less than
@@ -31,6 +31,7 @@ import numpy.typing as npt
 from botocore import UNSIGNED
 from botocore.config import Config
 
+from bench.order_watch import OrderWatch
 from hubspoke.core.ids import PAGE_BYTES
 from hubspoke.lab.stack import Stack, WanConfig
 from hubspoke.sim.prediction.belady import belady
@@ -48,17 +49,19 @@ STATES: Final = {"hit": 0, "late": 1, "miss": 2}
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """faster: than 1/part of the demand. steps: of each epoch at most."""
+    """faster: than 1/part of the demand. steps: of each epoch at most; epochs: at most."""
 
     part: int
     faster: float = 1.0
     steps: int | None = None
+    epochs: int | None = None
 
 
 RUNS: Final = {
     "W1": Live(16, steps=200),
     "W2": Live(16, 3.5),
     "W4": Live(48, 2.7),
+    "W5": Live(16, steps=900, epochs=1),
     "W10": Live(64, 7.2),
 }
 
@@ -70,7 +73,7 @@ def at_this_size(name: str, live: Live) -> Workload:
         replace(
             job,
             compute_s=job.compute_s / live.faster,
-            steps=[min(n, live.steps or n) for n in job.steps],
+            steps=[min(n, live.steps or n) for n in job.steps[: live.epochs]],
         )
         for job in whole.jobs
     ]
@@ -317,9 +320,17 @@ def one(name: str, work: Path, infer: str | None) -> dict[str, Any]:
             Stack(folder / "store", work=folder, logs=folder, wan=wan) as stack,
             stack.spoke("spoke", folder / "cache", more=flags) as spoke,
         ):
-            found = run_job(name, live, f"http://{spoke.data}", workload)
+            with OrderWatch(spoke) as watch:
+                found = run_job(name, live, f"http://{spoke.data}", workload)
             report = spoke.ask("/v1/report")
-        return document(name, live, workload, found, report)
+        made = document(name, live, workload, found, report)
+        believed, began = watch.first(0), found[0]["epochs"][0][1]
+        return made | {
+            "infer_order": infer or "on",
+            "believed_after_s": None if believed is None else round(believed - began, 1),
+            "search_cpu_s": round(watch.search_cpu_s, 1),
+            "orders": watch.orders,
+        }
     finally:
         shutil.rmtree(folder)
 
@@ -329,7 +340,8 @@ def rows_of(d: dict[str, Any]) -> Iterator[str]:
         f"{d['workload']:4} 1/{d['part']}, {d['faster']:g} x as fast; {d['wan']}: hits "
         f"{d['hit_ratio']:.4f} = {d['of_ceiling']:.4f} of the ceiling, steady after "
         f"{d['batches_to_steady']}, WAN {d['of_minimum']:.3f} x the least, waste {d['waste']:.3f}, "
-        f"wrong {d['wrong']}"
+        f"wrong {d['wrong']}; --infer-order {d['infer_order']}, an order after "
+        f"{d['believed_after_s']} s ({d['search_cpu_s']} s of CPU): {d['orders'][:1]}"
     )
     for number, e in enumerate(d["epochs"], 1):
         yield f"     epoch {number}: {e}"

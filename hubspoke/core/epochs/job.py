@@ -201,11 +201,15 @@ class Job:
     def _pads(self, last: Sequence[bool]) -> bool:
         """Whether the repeats fill up the ranks' last batches, from the start of this epoch's
         order: the next one, if it is known, begins with others. More than a few are an epoch."""
-        following = None if self.follower is None else self.follower.following()
-        if following is None or sum(last) >= LATELY_PART * min(LATELY, self.n // 2):
+        if self.follower is None or sum(last) >= LATELY_PART * min(LATELY, self.n // 2):
             return False
-        again = [item for item, _, again in self._recent if again][-RECENT:]
-        return not following.begins(np.array(again, np.int32))
+        following = self.follower.following()
+        coming = self.follower.guesses() if following is None else [following]
+        again = np.array([item for item, _, again in self._recent if again][-RECENT:], np.int32)
+        # The same order once more begins with the same items: only their number tells.
+        others = [f for f in coming if f.order.items is not self.follower.order.items]
+        padding = bool(coming) and self.follower.begins(again)
+        return padding and not any(f.begins(again) for f in others)
 
     def _once(self, late: int) -> bool:
         """Whether there was next to no repeat before the last ones."""
