@@ -28,7 +28,8 @@ _FIRST = 2  # offset of the first entry behind "." and ".."
 FOR_EVER_S = 86_400.0
 # An entry of a listing takes about so many bytes of the answer, with and without attributes.
 _PLUS_BYTES, _PLAIN_BYTES = 180, 48
-XATTR = "user.hubspoke."
+_USER = "user."
+XATTR = f"{_USER}hubspoke."
 
 
 class Names:
@@ -245,6 +246,10 @@ class Names:
     def getxattr(self, unique: int, node_id: int, body: memoryview, pid: int) -> None:
         node = self._nodes.get(node_id)
         name = bytes(body[protocol.GETXATTR_IN.size :]).rstrip(b"\0").decode(errors="replace")
+        if not name.startswith(_USER):
+            # Labels and access lists. "Not there" would have `ls -l` ask twice for every file;
+            # after "not supported" it asks for no other file of the mount.
+            return self._answers.refuse(unique, errno.EOPNOTSUPP)
         value = self._xattrs(node).get(name)
         if value is None:
             return self._answers.refuse(unique, errno.ENODATA)
