@@ -131,10 +131,20 @@ def test_workers_in_turn_and_a_place_passed_by() -> None:
     assert world.hints.book.held["a"].plan.base == 3
     for i in range(41, 60):
         world.read(i)
-    world.post(range(100, 300), append=True)
-    world.read(110)
-    world.read(170)
-    assert world.hints.book.held["a"].plan.base >= 170 - 2 * 64 - 60 + 20
+    assert world.plan()["items_left"] == 60 - 7 - 19
+
+
+def test_what_was_read_before_the_plan_came_is_passed_by() -> None:
+    world = World(capacity=400 << 20)
+    for i in range(10):
+        world.read(i)
+    ranges = [HintedRange(name(i), 0, SIZE) for i in range(3_000)]
+    world.hints.post("a", ranges, world.now, window=16_384)
+    world.look()
+    states = [world.read(i) for i in range(10, 2_000)]
+    assert states.count(ReadState.HIT) == 1_990
+    plan = world.hints.book.held["a"].plan
+    assert (plan.passed, plan.left, plan.base) == (10, 1_000, 2_000)
 
 
 def test_what_is_hinted_stays_and_the_farthest_goes_first() -> None:

@@ -165,6 +165,13 @@ def wait_for(caplog: pytest.LogCaptureFixture, text: str) -> None:
         time.sleep(0.01)
 
 
+def test_a_loader_does_not_wait_for_a_spoke_that_hangs(spoke: Spoke) -> None:
+    with spoke.news:  # no answer as long as this is held
+        began = time.monotonic()
+        assert list(hinted(range(100), place, spoke=spoke.url)) == list(range(100))
+        assert time.monotonic() - began < 10 * module.BEGIN_S, "once, and not for each index"
+
+
 def test_a_spoke_out_of_reach_is_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         order = iter(hinted(range(1_000), place, spoke="http://127.0.0.1:9"))

@@ -1,8 +1,9 @@
 """One posted plan: which items come in which order, and how far its readers are.
 
 Ranks and workers take their parts in turn and overtake each other, so a read counts for the plan if
-it comes up to `window` places after the last one that did. What lies more than two windows behind
-was passed by without a read.
+it comes up to `window` places after the last one that did. What lies farther behind than four
+times what reads were behind of late, or than two windows, was passed by without a read: a job may
+have read it before the plan came.
 
     base: first place that may still be read     front: one past the last place that was
 
@@ -18,6 +19,7 @@ from hubspoke.core.ids import ObjectName
 
 NOWHERE = -1
 TRIM = 65_536  # places that are over, before memory is given back
+SLACK = 1_024  # places behind the front that nothing is concluded of
 BEGUN_MAX = 4_096  # items of which a part was read
 JUDGED = 512  # reads of its objects
 MISFITS = 480  # of them, to say that nobody follows it
@@ -41,7 +43,8 @@ class Plan:
         self.bytes_left = 0  # of places that are to be read
         self.hits = self.late = self.misses = self.passed = 0
         self.bytes_per_s = self.places_per_s = 0.0
-        self.spread = 0  # places between base and front, the most of late
+        self.left = 0  # places that may still be read
+        self.spread = 0  # places by which a read was behind the front, the most of late
         self.read_at = float("-inf")
         self.planned = self.planned_bytes = 0  # up to there it was asked for: place, bytes of it
         self.ahead_bytes = 0  # of places before that are to be read
@@ -65,6 +68,7 @@ class Plan:
     ) -> None:
         """More places at the end, of so many bytes. deadlines: (which of `items`, time)."""
         self.bytes_left += bytes_
+        self.left += len(items)
         place, later, end = self.place, self._later, self.end
         if len(place) < self.table.count:
             more = self.table.count - len(place)
@@ -80,11 +84,6 @@ class Plan:
         self._order.extend(items)
         self.end += len(items)
         self.far = self.end
-
-    @property
-    def left(self) -> int:
-        """Places that may still be read, about."""
-        return self.end - self.base
 
     @property
     def memory_bytes(self) -> int:
@@ -164,8 +163,8 @@ class Plan:
     def consume(self, item: int) -> None:
         """The item was read for this time."""
         at = self._over(item)
+        self.spread = max(self.spread, self.front - at)
         self.front = max(self.front, at + 1)
-        self.spread = max(self.spread, self.front - self.base)
 
     def _over(self, item: int) -> int:
         at = self.place[item]
@@ -185,6 +184,7 @@ class Plan:
                 del self._later[item]
             self.far = max(self.far, self.place[item] + 1)
         self.bytes_left -= length
+        self.left -= 1
         if self.here[item] and self.place[item] == NOWHERE:
             self.here_bytes -= length
         return at
@@ -192,7 +192,7 @@ class Plan:
     def advance(self) -> list[int]:
         """Move `base` on; returns items that were passed by without a read, for this time."""
         passed = []
-        least = self.front - 2 * self.window
+        least = self.front - min(2 * self.window, 4 * self.spread + SLACK)
         while self.base < self.front:
             if self.to_come(self.base):
                 if self.base >= least:
@@ -219,7 +219,7 @@ class Plan:
             part = 1.0 if not self.places_per_s else 0.3
             self.places_per_s += part * (for_now - self.places_per_s)
             self.bytes_per_s += part * (self._counted_bytes / since - self.bytes_per_s)
-            self.spread = max(self.front - self.base, int(0.9 * self.spread))
+            self.spread = int(0.98 * self.spread)
         self._counted_at, self._counted, self._counted_bytes = now, 0, 0
 
     # -- what is here -------------------------------------------------------------------------

@@ -6,7 +6,8 @@
 
 The order that the loader gets is the sampler's own; only when it is drawn differs, so a sampler
 that shares a random generator with the model should have one of its own. What the loader took
-before it could be sent is left out. Whatever goes wrong with the spoke, the loader never waits.
+before it could be sent is left out. Whatever goes wrong with the spoke, the loader waits for no
+more than its first answer, and not for long.
 """
 
 import contextlib
@@ -28,6 +29,8 @@ FIRST_POST, POST = 256, 2_048  # reads
 POST_BYTES_MAX = 512 << 10
 NEXT_EPOCH = 1_024  # of the next epoch, sent behind this one
 WINDOW = 16_384
+# That a loader's first index waits for the first post: later would be too late for its first reads.
+BEGIN_S = 0.25
 RETRY_S, RETRIES_MAX = 1.0, 3_600
 
 
@@ -82,6 +85,8 @@ class HintedOrder(Generic[T]):
         source = iter(self._order)
         drawn = deque(islice(source, self._ahead))
         sender.send(drawn)
+        if drawn:
+            sender.begun.wait(BEGIN_S)
         whole = False
         try:
             while drawn:
@@ -130,6 +135,7 @@ class _Sender:
         self._added = self._taken = 0
         self._whole = self._ended = self._drop = False
         self._posted = False
+        self.begun = threading.Event()  # the first post was answered, or will not be
         threading.Thread(target=self._run, name="hubspoke hints", daemon=True).start()
 
     # -- by the loader's thread ---------------------------------------------------------------
@@ -177,6 +183,7 @@ class _Sender:
         except Exception as e:  # of `locate`, which is the script's
             self._port.tell(f"hints of {self._job}: {e!r}")
         finally:
+            self.begun.set()
             self._port.close()
 
     def _next(self) -> list[Any] | None:
@@ -219,6 +226,7 @@ class _Sender:
                     return False
                 status, document, retry_s = answer
                 if status in (429, 503):
+                    self.begun.set()
                     with self._news:
                         ended = self._news.wait_for(lambda: self._ended, retry_s or RETRY_S)
                     if ended:
@@ -226,6 +234,7 @@ class _Sender:
                     continue
                 if status == 200:
                     self._posted = True
+                self.begun.set()
                 if status == 404 or (status == 200 and document["unknown_items"]):
                     self._port.tell(f"hints of {self._job}: {_unknown(document)}")
                 elif status != 200:
