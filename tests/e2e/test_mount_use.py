@@ -10,6 +10,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,6 +37,16 @@ def place(tmp_path: Path) -> Iterator[Site]:
     with site(tmp_path) as made:
         (made.bucket / "f").write_bytes(BODY)
         yield made
+
+
+@pytest.fixture
+def walkable() -> Iterator[Site]:
+    """Where any user may come: pytest's own folders are closed to others at each start of it."""
+    with tempfile.TemporaryDirectory(prefix="hubspoke-") as base:
+        os.chmod(base, 0o711)
+        with site(Path(base)) as made:
+            (made.bucket / "f").write_bytes(BODY)
+            yield made
 
 
 def test_direct_io_reads_the_bytes(shown: Site) -> None:
@@ -112,35 +123,25 @@ def test_the_file_system_is_as_large_as_the_cache(shown: Site) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="not root")
-def test_modes_are_kept_and_other_users_let_in_as_told(shown: Site, place: Site) -> None:
-    opened(place.base)
+def test_modes_are_kept_and_other_users_let_in_as_told(walkable: Site) -> None:
+    script = f"import os, sys; os.setgid({NOBODY}); os.setuid({NOBODY})\n" + (
+        "try: open(sys.argv[1]).close()\nexcept OSError as e: sys.exit(e.errno)"
+    )
 
-    def read_by_nobody(path: Path) -> int:
-        script = f"import os, sys; os.setgid({NOBODY}); os.setuid({NOBODY})\n" + (
-            "try: open(sys.argv[1]).close()\nexcept OSError as e: sys.exit(e.errno)"
-        )
-        return subprocess.run([sys.executable, "-c", script, path], timeout=60).returncode
+    def read_by_nobody(*options: str) -> int:
+        with walkable.running_spoke(*options):
+            command = [sys.executable, "-c", script, str(walkable.data / "f")]
+            return subprocess.run(command, timeout=60).returncode
 
-    opened(place.base)
-    opened(shown.base)
-    assert read_by_nobody(shown.data / "f") == errno.EACCES  # let in; the umask is 027
-    with place.running_spoke():
-        assert read_by_nobody(place.data / "f") == errno.EACCES  # not let in
-    with place.running_spoke("--allow-other", "on"):
-        assert read_by_nobody(place.data / "f") == 0
-
-
-def opened(folder: Path) -> None:
-    """Let anybody walk down to a test's folder; what is in it keeps its modes."""
-    for parent in [folder, *folder.parents]:
-        if parent.owner() == "root" and parent.stat().st_mode & 0o077 == 0:
-            parent.chmod(0o711)
+    assert read_by_nobody() == errno.EACCES
+    assert read_by_nobody("--allow-other", "on", "--mount-umask", "027") == errno.EACCES
+    assert read_by_nobody("--allow-other", "on") == 0
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="not root: all other tests mount by the helper")
 @pytest.mark.skipif(shutil.which("fusermount3") is None, reason="no fusermount3")
-def test_without_root_it_is_mounted_by_the_helper(place: Site) -> None:
-    opened(place.base)
+def test_without_root_it_is_mounted_by_the_helper(walkable: Site) -> None:
+    place = walkable
     for folder in (place.point, place.base / "nobody"):
         folder.mkdir(exist_ok=True)
         os.chown(folder, NOBODY, NOBODY)
