@@ -1,9 +1,9 @@
 """The near sides that bench/mount.py compares: this folder itself, our mount, and two peers.
 
-native: the same files copied to the local drive. spoke: `hubspoke spoke --mount`. rclone, s3fs:
-mounts of the hub's S3 door over the same WAN, with the command lines that were best for them. Each
-starts with an empty cache and is ended by its `with` block. s3fs comes from the system (Debian
-package s3fs).
+native: the same files copied to the local drive. spoke: `hubspoke spoke --mount`. masked: the same
+without kernel passthrough, as on a kernel before 6.9. rclone, s3fs: mounts of the hub's S3 door
+over the same WAN, with the command lines that were best for them. Each starts with an empty cache
+and is ended by its `with` block. s3fs comes from the system (Debian package s3fs).
 """
 
 import contextlib
@@ -20,8 +20,8 @@ from bench.peers import rclone_mount
 from hubspoke.errors import ConfigError
 from hubspoke.lab.stack import Service, Stack
 
-WAYS: Final = ("native", "spoke", "rclone", "s3fs")
-OURS: Final = ("spoke",)
+WAYS: Final = ("native", "spoke", "masked", "rclone", "s3fs")
+OURS: Final = ("spoke", "masked")
 PEERS: Final = ("rclone", "s3fs")
 _START_S: Final = 20.0
 
@@ -91,8 +91,10 @@ def near_side(
         match way:
             case "native":
                 yield Near(native, (native,))
-            case "spoke":
-                with _spoke(stack, folder, prefetch=prefetch) as near:
+            case "spoke" | "masked":
+                passthrough = "off" if way == "masked" else "on"
+                more = ["--passthrough", passthrough]
+                with _spoke(stack, folder, more, prefetch=prefetch) as near:
                     yield near
             case "rclone":
                 with rclone_mount(stack.wan.spoke_url, folder / "rclone") as (at, pid):
@@ -107,10 +109,10 @@ def near_side(
 
 
 @contextlib.contextmanager
-def _spoke(stack: Stack, folder: Path, *, prefetch: bool) -> Iterator[Near]:
+def _spoke(stack: Stack, folder: Path, more: list[str], *, prefetch: bool) -> Iterator[Near]:
     at, cache = folder / "mount", folder / "cache"
     at.mkdir()
-    more = ["--mount", str(at)]
+    more = ["--mount", str(at), *more]
     with stack.spoke(f"spoke-{folder.name}", cache, prefetch=prefetch, more=more) as spoke:
         _await_mount(at, spoke.process, folder)
         yield Near(at / "data", (cache,), spoke.process.pid, spoke)

@@ -48,8 +48,8 @@ def check(place: Site, first_seed: int) -> None:
 
 @pytest.mark.parametrize(
     "flags",
-    [(), ("--prefetch", "off")],
-    ids=["default", "no-prefetch"],
+    [(), ("--prefetch", "off"), ("--passthrough", "off")],
+    ids=["default", "no-prefetch", "no-passthrough"],
 )
 def test_every_kind_of_read_gives_the_objects_bytes(place: Site, flags: tuple[str, ...]) -> None:
     """From an empty cache: files are partly there while they are read, complete while they are
