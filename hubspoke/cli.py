@@ -170,14 +170,10 @@ def spoke(
 
 
 def _serve(process: str, flags: dict[str, Any]) -> None:
-    from hubspoke import run
-    from hubspoke.config import HubConfig, SpokeConfig, load
+    from hubspoke import serve
 
     try:
-        if process == "hub":
-            run.run_hub(load(HubConfig, flags))
-        else:
-            run.run_spoke(load(SpokeConfig, flags))
+        (serve.hub if process == "hub" else serve.spoke)(flags)
     except (ConfigError, FolderInUse) as e:
         _fail(process, e, 2)
     except HubSpokeError as e:

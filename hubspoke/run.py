@@ -49,6 +49,7 @@ from hubspoke.adapters.folders import (
 )
 from hubspoke.adapters.hub_link import AiohttpHubLink
 from hubspoke.adapters.interpreter import keep_all_that_is_there, serve_first
+from hubspoke.adapters.keeper import Kept
 from hubspoke.adapters.lmdb_namespace import LmdbNamespace
 from hubspoke.adapters.malloc import keep_freed_memory
 from hubspoke.adapters.outcomes_file import OutcomesFile
@@ -58,9 +59,7 @@ from hubspoke.core.policy import PartitionPolicy
 from hubspoke.errors import ConfigError
 from hubspoke.frontends.admin import SpokeReport, hub_admin_app, spoke_admin_app
 from hubspoke.frontends.admin_views import HubFront, Phase, SpokeFront
-from hubspoke.frontends.fuse.mount import Mount, MountConfig
-from hubspoke.frontends.fuse.mounting import mount_point
-from hubspoke.frontends.fuse.own_files import documents
+from hubspoke.frontends.fuse.mount import Mount
 from hubspoke.frontends.hub_protocol import HubProtocolApp
 from hubspoke.frontends.ranges import RangesApp
 from hubspoke.frontends.s3 import S3App
@@ -68,11 +67,12 @@ from hubspoke.frontends.server import HttpServer, address, bind
 from hubspoke.hub.service import HubService
 from hubspoke.hub.tuning import HubTuning
 from hubspoke.ports import ObjectStore
+from hubspoke.run_mount import mount_of, mount_point_of
 from hubspoke.spoke.order_search import OrderSearch
 from hubspoke.spoke.renewal import FollowerTuning
 from hubspoke.spoke.service import SpokeService
 from hubspoke.spoke.tuning import SpokeTuning
-from hubspoke.values import Rescan, S3Location
+from hubspoke.values import Endpoint, Rescan, S3Location
 
 log = logging.getLogger(__name__)
 
@@ -139,8 +139,8 @@ def run_hub(config: HubConfig) -> None:
     _run(config, state, FolderLocks(), lambda: _hub_process(config, state))
 
 
-def run_spoke(config: SpokeConfig) -> None:
-    """Serve until SIGTERM or SIGINT. An unreachable hub is waited for.
+def run_spoke(config: SpokeConfig, kept: Kept | None = None) -> None:
+    """Serve until SIGTERM or SIGINT. An unreachable hub is waited for. kept: what outlives a crash.
 
     Raises ConfigError, FolderInUse, FormatError when it cannot start.
     """
@@ -148,7 +148,7 @@ def run_spoke(config: SpokeConfig) -> None:
     locks = FolderLocks()
     hold_caches(config.cache, locks)
     outside_of_any_store(state, "--state")
-    _run(config, state, locks, lambda: _spoke_process(config, state, locks))
+    _run(config, state, locks, lambda: _spoke_process(config, state, locks, kept), kept)
 
 
 def default_hub_state(config: HubConfig) -> Path:
@@ -169,6 +169,7 @@ def _run(
     state: Path,
     locks: FolderLocks,
     build: Callable[[], Awaitable[Process]],
+    kept: Kept | None = None,
 ) -> None:
     set_up_logging(config.log_level)
     _raise_descriptor_limit()
@@ -179,7 +180,7 @@ def _run(
             log.warning(
                 "%s %s is open to everybody who reaches it: no credentials, no TLS", flag, endpoint
             )
-    ports = _bind(config)
+    ports = _bind(config, kept)
     try:
         locks.take(state, "--state")
         endpoints = state / ENDPOINTS
@@ -201,13 +202,24 @@ def _raise_descriptor_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _bind(config: HubConfig | SpokeConfig) -> Ports:
-    data = bind(config.listen.host, config.listen.port, "--listen")
+def _bind(config: HubConfig | SpokeConfig, kept: Kept | None) -> Ports:
+    data = _bound(config.listen, "--listen", kept)
     try:
-        return Ports(data, bind(config.admin.host, config.admin.port, "--admin"))
+        return Ports(data, _bound(config.admin, "--admin", kept))
     except BaseException:
         data.close()
         raise
+
+
+def _bound(endpoint: Endpoint, flag: str, kept: Kept | None) -> socket.socket:
+    """The port as it was before a crash, with the connections that wait at it."""
+    former = None if kept is None else kept.take(flag)
+    if former is not None:
+        return socket.socket(fileno=former)
+    made = bind(endpoint.host, endpoint.port, flag)
+    if kept is not None:
+        kept.keep(flag, made.fileno())
+    return made
 
 
 def _write_whole(path: Path, text: str) -> None:
@@ -333,8 +345,10 @@ def _store(config: HubConfig) -> ObjectStore:
     return FolderStore(config.store, config.bucket)
 
 
-async def _spoke_process(config: SpokeConfig, state: Path, locks: FolderLocks) -> Process:
-    point = await asyncio.to_thread(_mount_point, config, state)
+async def _spoke_process(
+    config: SpokeConfig, state: Path, locks: FolderLocks, kept: Kept | None
+) -> Process:
+    point = await asyncio.to_thread(mount_point_of, config, state, kept)
     size = partial(cache_size, config.cache_size)
     clock = BootClock()
     tuning = SpokeTuning(
@@ -371,22 +385,5 @@ async def _spoke_process(config: SpokeConfig, state: Path, locks: FolderLocks) -
         data_app=S3App(service, None, inner={wire.PREFIX: RangesApp(service)}, direct=service),
         admin_app=spoke_admin_app(report),
         phase=phase,
-        mount=None if point is None else _mount(config, point, service, report),
-    )
-
-
-def _mount_point(config: SpokeConfig, state: Path) -> Path | None:
-    """Looked at before anything is started; raises ConfigError."""
-    if config.mount is None:
-        return None
-    return mount_point(config.mount, [*((c, "--cache") for c in config.cache), (state, "--state")])
-
-
-def _mount(config: SpokeConfig, point: Path, service: SpokeService, report: SpokeReport) -> Mount:
-    settings = {name: str(value) for name, value in config if value is not None}
-    uid, gid, umask = config.mount_uid, config.mount_gid, config.mount_umask
-    return Mount(
-        MountConfig(point, uid, gid, umask, config.allow_other, config.passthrough),
-        service,
-        documents(report, settings),
+        mount=None if point is None else mount_of(config, point, service, report, kept),
     )

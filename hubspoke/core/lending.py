@@ -33,6 +33,13 @@ class Lending:
         pins.hold(obj)
         return True
 
+    def hold_again(self, obj: CachedObject) -> None:
+        """What somebody has had since before the start, as the last process lent it: whatever the
+        index says of it now, its file must stay as it is."""
+        if not self._cache.pins.holds(obj):
+            self.bytes += len(obj.pages) * PAGE_BYTES
+        self._cache.pins.hold(obj)
+
     def let_go(self, obj: CachedObject) -> None:
         """The end of one `hold`; O(blocks) if it was the last. `reap` it afterwards."""
         if self._cache.pins.let_go(obj):

@@ -8,7 +8,7 @@ that goes away cancels only its own wait.
 import asyncio
 import logging
 import random
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
@@ -127,13 +127,11 @@ class SpokeService:
         self.core.fills = self.filler.fills
         self._search = search
         self.upkeep = Upkeep(
-            self.core,
-            self.filler,
-            tuning.scrub_bytes_per_second,
-            tuning.upkeep_interval_s,
+            self.core, self.filler, tuning.scrub_bytes_per_second, tuning.upkeep_interval_s,
             capacity_of,
-        )
+        )  # fmt: skip
         self.disks.events.opened = partial(take_in, self.core.cache, self.disks, namespace)
+        self.when_loaded: Callable[[], None] = lambda: None  # before anything is dropped
         self._tasks: set[asyncio.Task[None]] = set()
         self._predict_at: asyncio.TimerHandle | None = None
         self._predicted = float("-inf")
@@ -166,6 +164,7 @@ class SpokeService:
     async def start(self) -> None:
         """Load the cache's index and follow the hub; returns before the hub was reached."""
         await self.filler.load()
+        self.when_loaded()
         # What a smaller cache or a fuller disk has no place for leaves before anything is read.
         await self.upkeep.look()
         await self.disks.written(SETTLE_S)

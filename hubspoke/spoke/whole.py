@@ -98,6 +98,15 @@ class WholeFiles:
             return None
         return WholeFile(span, lambda: self._let_go(obj))
 
+    def lent_before(self, resolved: Resolved) -> Callable[[], None] | None:
+        """After a crash, before anything may be dropped: the file is still lent. Returns how it is
+        given back; None: this version is not in the cache any more."""
+        obj = self._current(resolved)
+        if obj is None:
+            return None
+        self._lending.hold_again(obj)
+        return lambda: self._let_go(obj)
+
     def opened(self, resolved: Resolved, client: str) -> None:
         """The predictor sees one access to all of it: what comes after it can be brought."""
         obj = self._current(resolved)

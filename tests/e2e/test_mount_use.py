@@ -6,6 +6,7 @@ import mmap
 import os
 import random
 import shutil
+import signal
 import socket
 import stat
 import subprocess
@@ -169,7 +170,7 @@ def test_without_root_it_is_mounted_by_the_helper(walkable: Site) -> None:
 def test_what_a_killed_spoke_left_is_cleaned_up_by_the_next(place: Site) -> None:
     with place.running_spoke() as first:
         held = os.open(place.data / "f", os.O_RDONLY)
-        first.process.kill()
+        os.killpg(first.process.pid, signal.SIGKILL)  # and what would have cleaned up
         first.wait()
         assert is_mounted(place.point)
         with pytest.raises(OSError) as dead:

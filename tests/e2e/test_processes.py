@@ -387,9 +387,8 @@ def test_help_and_version_are_quick_and_name_only_what_is_built() -> None:
     began = time.monotonic()
     listing = hubspoke("--help").stdout
     assert time.monotonic() - began < 2
-    assert "spoke" in listing
-    flags = hubspoke("spoke", "--help").stdout
-    for absent in ("--mount",):
-        assert absent not in flags
-    assert hubspoke("spoke", "--mount", "/mnt").returncode == 2
+    commands = {line.split()[0] for line in listing.splitlines() if line.startswith("  ")}
+    assert "spoke" in commands
+    assert not commands & {"mount", "plan", "bench"}
+    assert hubspoke("spoke", "--mount", "/mnt").returncode == 2  # and no hub
     assert hubspoke("mount").returncode == 2

@@ -13,9 +13,11 @@ Never: name a file with a hole or an unchecked frame, or let one be dropped whil
 import errno
 import fcntl
 import logging
+from collections.abc import Callable
 
 from hubspoke.frontends.fuse import protocol
-from hubspoke.frontends.fuse.nodes import Node
+from hubspoke.frontends.fuse.journal import MemoryJournal
+from hubspoke.frontends.fuse.nodes import Node, NodeTable
 from hubspoke.ports import Resolved
 from hubspoke.report.facts import KernelCounters
 from hubspoke.spoke.whole import WholeFile, WholeFiles
@@ -29,13 +31,20 @@ _NEVER = frozenset({errno.EPERM, errno.ENOTTY, errno.EOPNOTSUPP, errno.ELOOP, er
 class Backings:
     """Of one mount. able: as long as the kernel takes them."""
 
-    def __init__(self, descriptor: int, files: WholeFiles, counters: KernelCounters) -> None:
+    def __init__(
+        self,
+        descriptor: int,
+        files: WholeFiles,
+        counters: KernelCounters,
+        journal: MemoryJournal | None = None,
+    ) -> None:
         """descriptor: of /dev/fuse."""
+        self._journal = journal
         self.able = False
         self._descriptor = descriptor
         self._files = files
         self._counters = counters
-        self._lent: dict[int, WholeFile] = {}  # by backing id
+        self._lent: dict[int, Callable[[], None]] = {}  # by backing id: how it is given back
 
     def __len__(self) -> int:
         return len(self._lent)
@@ -79,13 +88,31 @@ class Backings:
                 log.info("no passthrough, reads go through the spoke: %s", e)
             return False
         lent.span.release()  # the kernel has its own
-        self._lent[node.backing] = lent
+        self._lent[node.backing] = lent.give_back
         return True
+
+    def take_over(self, nodes: NodeTable) -> None:
+        """What the process before this one had named to the kernel is named still: pin it, before
+        anything may be dropped. Other handles of whole files may be open, too, and are not known:
+        their nodes get no passed one beside them."""
+        if self._journal is None:
+            return
+        for record in self._journal.records():
+            node = nodes.get(record.id)
+            if node is None or node.resolved is None or not node.complete:
+                continue
+            backing, handles = self._journal.backed.get(record.id, (0, 0))
+            if not handles:
+                node.cached = 1
+                continue
+            node.backing, node.passed = backing, handles
+            self._lent[backing] = self._files.lent_before(node.resolved) or (lambda: None)
 
     def opened(self, node: Node, client: str) -> None:
         """One more handle is passed through."""
         assert node.resolved is not None
         node.passed += 1
+        self._note(node)
         self._counters.passthrough_opens += 1
         self._counters.passthrough_bytes_opened += node.resolved.entry.size
         self._files.opened(node.resolved, client)
@@ -93,7 +120,12 @@ class Backings:
     def released(self, node: Node) -> None:
         """One handle fewer."""
         node.passed -= 1
+        self._note(node)
         self.idle(node)
+
+    def _note(self, node: Node) -> None:
+        if self._journal is not None:
+            self._journal.passed(node.id, node.backing, node.passed)
 
     def idle(self, node: Node) -> None:
         """Nothing is opened by it after all, or no longer."""
@@ -105,11 +137,11 @@ class Backings:
         except OSError as e:
             if e.errno not in (errno.ENOENT, errno.ENODEV, errno.EBADF):
                 raise
-        self._lent.pop(backing).give_back()
+        self._lent.pop(backing)()
 
     def close(self) -> None:
         """The mount is gone, and with it every name."""
         self.able = False
         lent, self._lent = self._lent, {}
-        for whole in lent.values():
-            whole.give_back()
+        for give_back in lent.values():
+            give_back()

@@ -7,14 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from hubspoke.adapters.keeper import Kept
 from hubspoke.core.ids import ObjectName
 from hubspoke.errors import ConfigError
+from hubspoke.frontends.fuse import journal
 from hubspoke.frontends.fuse.attributes import Attributes, Ownership
 from hubspoke.frontends.fuse.mounting import (
     FLAG,
     Mounted,
     mount,
     set_read_ahead,
+    taken_over,
     unmount,
 )
 from hubspoke.frontends.fuse.own_files import Make, OwnFiles
@@ -27,6 +30,7 @@ from hubspoke.spoke.tree import Tree
 log = logging.getLogger(__name__)
 
 INIT_S = 10.0
+FUSE, JOURNAL = "fuse", "journal"  # what is kept of it (serve.KEPT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +59,12 @@ class Mount:
         service: SpokeService,
         documents: Mapping[str, Make],
         tuning: FuseTuning | None = None,
+        kept: Kept | None = None,
     ) -> None:
-        """config.point: as `mount_point` gave it. documents: the mount's own files. Made before
-        the service starts, which from then on calls names back here too."""
+        """config.point: as `mount_point` gave it. documents: the mount's own files. kept: where
+        the mount of a process that crashed is found, and this one left. Made before the service
+        starts, which from then on calls names back here too."""
+        self._kept = kept
         self._config = config
         self._service = service
         self._documents = documents
@@ -66,14 +73,29 @@ class Mount:
         self._server: FuseServer | None = None
         self._watch: asyncio.Task[None] | None = None
         service.follower.call_back(self._call_back)
+        service.when_loaded = self._take_over
 
-    async def start(self) -> None:
-        """Raises ConfigError."""
-        point, other = self._config.point, self._config.allow_other
-        mounted = self._mounted = await asyncio.to_thread(mount, point, allow_other=other)
-        service = self._service
-        server = self._server = FuseServer(
-            mounted.descriptor,
+    def _take_over(self) -> None:
+        """Before anything is dropped or revoked: what the kernel has of a mount that is kept."""
+        if self._kept is None:
+            return
+        descriptor, log_descriptor = self._kept.take(FUSE), self._kept.take(JOURNAL)
+        if descriptor is None or log_descriptor is None:
+            return
+        told = journal.read(log_descriptor)
+        os.close(log_descriptor)
+        self._mounted = taken_over(self._config.point, descriptor)
+        self._server = self._made(descriptor, told)
+        self._server.take_over()
+        log.info("mount taken over nodes=%d passed=%d", len(told.nodes), len(told.backed))
+
+    def _made(self, descriptor: int, told: journal.Told) -> FuseServer:
+        service, kept = self._service, self._kept
+        noted = None
+        if kept is not None:
+            noted = journal.MemoryJournal(told, lambda fd: kept.keep(JOURNAL, fd))
+        return FuseServer(
+            descriptor,
             service,
             Tree(
                 service.namespace, service.follower, service.clock, service.tuning.read_deadline_s
@@ -84,9 +106,21 @@ class Mount:
             counters=self._service.kernel_counters(),
             whole=service.whole_files,
             space=self._space,
+            journal=noted,
             tuning=self._tuning,
         )
+
+    async def start(self) -> None:
+        """Raises ConfigError."""
+        point, other = self._config.point, self._config.allow_other
+        former = self._server is not None
+        if self._mounted is None:
+            self._mounted = await asyncio.to_thread(mount, point, allow_other=other)
+        mounted = self._mounted
+        server = self._server = self._server or self._made(mounted.descriptor, journal.Told())
         server.start()
+        if former:
+            await server.ask_again()
         try:
             async with asyncio.timeout(INIT_S):
                 await server.ready.wait()
@@ -95,14 +129,22 @@ class Mount:
         await asyncio.to_thread(set_read_ahead, mounted, self._tuning.read_ahead)
         agreed = server.agreed
         assert agreed is not None
+        keeps = self._kept is not None and bool(agreed.flags & Init.HAS_RESEND)
+        if self._kept is not None and keeps:
+            self._kept.keep(FUSE, mounted.descriptor)
         self._watch = asyncio.create_task(self._watched(server, point))
         passes = bool(agreed.flags & Init.PASSTHROUGH)
-        log.info("mounted point=%s fuse=7.%d passthrough=%s", point, agreed.minor, passes)
+        log.info(
+            "mounted point=%s fuse=7.%d passthrough=%s kept=%s",
+            *(point, agreed.minor, passes, keeps),
+        )
 
     async def _watched(self, server: FuseServer, point: Path) -> None:
         """Somebody else may unmount it: then S3 goes on alone, and no name is kept elsewhere."""
         await server.channel.gone.wait()
         log.warning("unmounted by somebody else point=%s", point)
+        if self._kept is not None:
+            self._kept.drop(FUSE)
 
     async def close(self) -> None:
         """Unmount. Who still has files open there gets ENOTCONN from then on. Idempotent."""
@@ -119,6 +161,8 @@ class Mount:
             else:
                 log.info("unmounted point=%s", mounted.point)
         finally:
+            if self._kept is not None:
+                self._kept.drop(FUSE)
             await server.close()
 
     def _call_back(self, name: ObjectName) -> "asyncio.Future[None] | None":

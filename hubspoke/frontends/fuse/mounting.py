@@ -75,8 +75,7 @@ def mount_point(folder: Path, own: Sequence[tuple[Path, str]]) -> Path:
     own: folders that this process keeps files in, with their flags. Raises ConfigError.
     """
     wrong = f"{FLAG}: {str(folder)!r}:"
-    # Without asking what is mounted there, which may not answer: the parent's path, and the name.
-    point = Path(os.path.realpath(folder.parent)) / folder.name if folder.name else folder
+    point = unasked(folder)
     _clear(point, wrong)
     error = _looked(point)
     if error is not None:
@@ -92,6 +91,12 @@ def mount_point(folder: Path, own: Sequence[tuple[Path, str]]) -> Path:
     if os.listdir(point):
         log.warning("%s %s is not empty: what is in it cannot be seen meanwhile", FLAG, point)
     return point
+
+
+def unasked(folder: Path) -> Path:
+    """Its real path, without asking what is mounted there, which may not answer: the parent's
+    path, and the name."""
+    return Path(os.path.realpath(folder.parent)) / folder.name if folder.name else folder
 
 
 def _clear(point: Path, wrong: str) -> None:
@@ -130,8 +135,7 @@ def mount(point: Path, *, allow_other: bool) -> Mounted:
         descriptor = _mount_as_root(point, allow_other, wrong)
     else:
         descriptor = _mount_by_helper(point, allow_other, wrong)
-    there = _on_top(point)
-    return Mounted(point, descriptor, "" if there is None else there.device)
+    return taken_over(point, descriptor)
 
 
 def _mount_as_root(point: Path, allow_other: bool, wrong: str) -> int:
@@ -190,6 +194,12 @@ def _passed(ours: socket.socket, wrong: str) -> int:
             os.set_inheritable(descriptors[0], False)
             return descriptors[0]
     raise ConfigError(f"{wrong} {HELPER} passed no descriptor")
+
+
+def taken_over(point: Path, descriptor: int) -> Mounted:
+    """A mount that another process made, by its descriptor. point: its real path."""
+    there = _on_top(point)
+    return Mounted(point, descriptor, "" if there is None else there.device)
 
 
 def set_read_ahead(mounted: Mounted, read_ahead: int) -> bool:

@@ -7,6 +7,7 @@ one version.
 
 import errno
 import itertools
+import secrets
 from collections.abc import Callable
 
 from hubspoke.core.ids import ObjectEntry, ObjectName
@@ -58,7 +59,8 @@ class Names:
         self._clock = clock
         self._tuning = tuning
         self._places: dict[int, Place] = {}
-        self._handles = itertools.count(1)
+        # Not those of a process that is gone, which the kernel may still have.
+        self._handles = itertools.count(secrets.randbits(62))
 
     # -- looking up ---------------------------------------------------------------------------
 

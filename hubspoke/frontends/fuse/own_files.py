@@ -6,6 +6,7 @@ anew: reading on in another text would be a mix, so that is refused.
 """
 
 import itertools
+import secrets
 from collections.abc import Awaitable, Callable, Mapping
 
 from hubspoke.errors import VersionChanged
@@ -36,7 +37,7 @@ class OwnFiles:
     def __init__(self, files: Mapping[str, Make]) -> None:
         self._files = files
         self._open: dict[int, bytes] = {}
-        self._numbers = itertools.count(1)
+        self._numbers = itertools.count(secrets.randbits(62))  # not those of a former process
 
     def __contains__(self, name: object) -> bool:
         return name in self._files

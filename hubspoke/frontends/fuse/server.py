@@ -22,6 +22,7 @@ from hubspoke.frontends.fuse.attributes import Attributes
 from hubspoke.frontends.fuse.backings import Backings
 from hubspoke.frontends.fuse.channel import Channel
 from hubspoke.frontends.fuse.files import Files
+from hubspoke.frontends.fuse.journal import MemoryJournal
 from hubspoke.frontends.fuse.names import Names
 from hubspoke.frontends.fuse.nodes import NodeTable
 from hubspoke.frontends.fuse.own_files import OwnFiles
@@ -60,19 +61,20 @@ class FuseServer:
         counters: KernelCounters,
         whole: WholeFiles,
         space: Callable[[], tuple[int, int]],
-        nodes: NodeTable | None = None,
+        journal: MemoryJournal | None = None,
         tuning: FuseTuning | None = None,
     ) -> None:
         """space: bytes that are shown as the file system's size, and as free."""
         self.ready = asyncio.Event()  # INIT is answered
         self.agreed: protocol.Agreed | None = None
         self._tuning = tuning or FuseTuning()
-        self.nodes = nodes or NodeTable()
+        self._journal = journal
+        self.nodes = NodeTable(journal)
         self._tree = tree
         self._space = space
         self.channel = Channel(descriptor, self._dispatch)
         self._answers = Answers(self.channel, self._tuning)
-        self.backings = Backings(descriptor, whole, counters)
+        self.backings = Backings(descriptor, whole, counters, journal)
         self._files = Files(self._answers, self.nodes, reader, own, counters, self.backings)
         self._names = Names(
             self._answers, self.nodes, tree, reader, own, attributes, clock, self._tuning,
@@ -107,6 +109,24 @@ class FuseServer:
         """Take requests."""
         self.channel.start()
 
+    def take_over(self) -> None:
+        """Go on where a process that is gone stopped: the kernel knows what the journal says. To
+        be called when the cache's index is read and before anything of it may be dropped."""
+        assert self._journal is not None
+        self.nodes.restore(self._journal.records(), self._journal.highest)
+        self.backings.take_over(self.nodes)
+        self._agreed_on(self._journal.agreed)
+
+    async def ask_again(self) -> None:
+        """Let the kernel send once more what nobody answered."""
+        await self.channel.notify([protocol.notice(protocol.Notice.RESEND, b"")])
+
+    def _agreed_on(self, agreed: protocol.Agreed | None) -> None:
+        self.agreed = agreed
+        if agreed is not None:
+            self.backings.able = bool(agreed.flags & Init.PASSTHROUGH)
+            self.ready.set()
+
     async def close(self) -> None:
         """Answer what waits, give the connection up."""
         await self._answers.close()
@@ -140,14 +160,14 @@ class FuseServer:
         tuning = self._tuning
         wishes = protocol.Wishes(tuning.read_ahead, tuning.in_flight, tuning.passthrough)
         try:
-            reply, self.agreed = protocol.negotiate(body, wishes)
+            reply, agreed = protocol.negotiate(body, wishes)
         except ValueError as e:
             log.error("cannot mount: %s", e)
             return self._answers.refuse(unique, errno.EPROTO)
         self._answers.now(unique, reply)
-        if self.agreed is not None:
-            self.backings.able = bool(self.agreed.flags & Init.PASSTHROUGH)
-            self.ready.set()
+        if agreed is not None and self._journal is not None:
+            self._journal.agree(agreed)
+        self._agreed_on(agreed)
 
     def _destroy(self, unique: int, node_id: int, body: memoryview, pid: int) -> None:
         self._answers.now(unique)
