@@ -204,9 +204,11 @@ class Job:
         if self.follower is None or sum(last) >= LATELY_PART * min(LATELY, self.n // 2):
             return False
         following = self.follower.following()
-        coming = self.follower.guesses() if following is None else [following]
         again = np.array([item for item, _, again in self._recent if again][-RECENT:], np.int32)
-        # The same order once more begins with the same items: only their number tells.
+        if following is not None:
+            return self.follower.begins(again) and not following.begins(again)
+        coming = self.follower.guesses()
+        # One of several, the same order once more begins with the same items: the number tells.
         others = [f for f in coming if f.order.items is not self.follower.order.items]
         padding = bool(coming) and self.follower.begins(again)
         return padding and not any(f.begins(again) for f in others)
