@@ -11,7 +11,8 @@ The core alone: a read is asked for, and what was fetched for it or in advance i
     all_us       all that the core does for an access: state, book, ring, prediction, requests,
                  arrivals; 50 are 20,000 accesses a second on one core
 
-CPU time of this process and not the clock's, medians of rounds and of runs. Neighbours on the
+CPU time of this process and not the clock's, medians of rounds and of runs, with the daemon's own
+settings of the search for cycles (a listing of 200,000 names is no part of it). Neighbours on the
 same core slow that down, too: `yardstick_us` is what one fixed loop took between the rounds, in
 the middle and at worst, by which two runs can be compared.
 """
@@ -28,6 +29,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from hubspoke.adapters.interpreter import keep_all_that_is_there, serve_first
 from hubspoke.core.ids import ObjectEntry, ObjectName, ReadState, Version
 from hubspoke.core.ranking import RuleRanker
 from hubspoke.core.spoke import SpokeCore
@@ -220,7 +222,9 @@ def cost(case: Case, reads: int, batch: int, yardsticks: list[float]) -> dict[st
     """Medians of rounds, after a first one to warm up."""
     spoke, source = Spoke(case), case.reads()
     rounds: dict[str, list[float]] = {"predict_us": [], "book_us": [], "all_us": []}
+    gc.unfreeze()
     gc.collect()
+    keep_all_that_is_there()
     for _ in range(ROUNDS + 1):
         spoke.predict_us = spoke.book_us = spoke.all_us = 0.0
         n = 0
@@ -269,6 +273,7 @@ def main() -> int:
     p.add_argument("--only", default="", metavar="TEXT", help="cases with this in their name")
     p.add_argument("--json", action="store_true", help="one JSON document on stdout")
     a = p.parse_args()
+    serve_first()
     yardsticks: list[float] = []
     append = append_us()
     found = {

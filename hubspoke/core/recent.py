@@ -6,8 +6,6 @@ are kept as reads come and go. The lowest start is the stream's own business, si
 where its front begins; the highest end is seldom asked for.
 """
 
-from collections import deque
-
 RECENT = 64
 DESCENDING_MIN = 5  # reads each below the one before
 # Of a window read in random order 24 reads have 16 of 23 steps down once in a thousand times.
@@ -23,8 +21,8 @@ class Recent:
     def __init__(self) -> None:
         self.bytes = 0
         self._down = 0  # steps from one read to the next that go down
-        self._starts: deque[int] = deque()
-        self._ends: deque[int] = deque()
+        self._starts: list[int] = []
+        self._ends: list[int] = []
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -34,9 +32,9 @@ class Recent:
         starts, ends, leaves = self._starts, self._ends, -1
         if starts:
             if len(starts) == RECENT:
-                leaves = starts.popleft()
+                leaves = starts.pop(0)
                 self._down -= starts[0] < leaves
-                self.bytes -= ends.popleft() - leaves
+                self.bytes -= ends.pop(0) - leaves
             self._down += start < starts[-1]
         self.bytes += end - start
         starts.append(start)
