@@ -234,7 +234,7 @@ class Habits:
             s.bottom_at = max(0, size - file.limits[1])
 
     def _open(self, s: Stream, client: str, hide_s: float) -> _File:
-        key = folder_of(s.obj.name)
+        key = s.obj.data_set.folder
         folder = self._folders.pop(key, None) or Habit()
         self._folders[key] = folder
         if len(self._folders) > FOLDERS_MAX:

@@ -11,7 +11,6 @@ from functools import partial
 from hubspoke.core.cache import Cache
 from hubspoke.core.cached_object import CachedObject
 from hubspoke.core.epochs.epochs import Epochs
-from hubspoke.core.epochs.items import folder_of
 from hubspoke.core.following import YOUNG_ACCESSES, Following
 from hubspoke.core.generators import blind_fill, heads, layout, next_object
 from hubspoke.core.generators.candidates import Ahead, Candidate, Listing
@@ -157,7 +156,7 @@ class Prediction:
     ) -> None:
         for s in moved:
             known = s.pattern in (Pattern.SEQUENTIAL, Pattern.STRIDED)
-            folder = folder_of(s.obj.name)
+            folder = s.obj.data_set.folder
             known = known and s.accesses > YOUNG_ACCESSES and not self._relearning.random(folder)
             if self.layouts.in_groups(s.obj) or known:
                 self.epochs.understood(folder, s.accesses)

@@ -12,12 +12,11 @@ business: to learn it is no change, and to lose it is told there.
 """
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from hubspoke.core.epochs.epochs import Epochs
-from hubspoke.core.epochs.items import Folder, folder_of
+from hubspoke.core.epochs.items import Folder
 from hubspoke.core.epochs.job import RECENT
-from hubspoke.core.ids import ObjectName
 from hubspoke.core.streams import Access, Pattern, Stream
 
 WINDOW = 48  # reads; two batches of a small job
@@ -42,6 +41,8 @@ class _Way:
         self.total = 0
 
     def read(self, what: str, reads: int) -> None:
+        if reads == 1 and self.total == WINDOW == self.counts[what] == len(self.runs):
+            return  # WINDOW times the same, one by one: the oldest leaves, the same comes
         reads = min(reads, WINDOW)
         self.runs.append((what, reads))
         self.counts[what] += reads
@@ -73,12 +74,11 @@ class Relearning:
         return way is not None and way.believed == RANDOM
 
     def look(
-        self, moved: Mapping[Stream, Sequence[Access]], accesses: Iterable[Access], told: Told
+        self, moved: Mapping[Stream, Sequence[Access]], accesses: Sequence[Access], told: Told
     ) -> None:
         """Take in what reads were taken for; moved: the streams they belong to, if to any."""
         touched: dict[Folder, None] = {}
-        for name, what, reads in _taken_for(moved, accesses):
-            folder = folder_of(name)
+        for folder, what, reads in _taken_for(moved, accesses):
             what = self._objects(folder) or what
             if what is None or not reads:
                 continue
@@ -110,21 +110,25 @@ class Relearning:
 
 
 def _taken_for(
-    moved: Mapping[Stream, Sequence[Access]], accesses: Iterable[Access]
-) -> Iterator[tuple[ObjectName, str | None, int]]:
-    """(object, what, reads); reads that no stream wants are random unless they open an object."""
-    lone: Counter[int] = Counter()
-    names: dict[int, ObjectName] = {}
-    for a in accesses:
-        if a.offset:
-            lone[a.obj.number] += 1
-            names[a.obj.number] = a.obj.name
+    moved: Mapping[Stream, Sequence[Access]], accesses: Sequence[Access]
+) -> Iterator[tuple[Folder, str | None, int]]:
+    """(folder, what, reads); reads that no stream wants are random unless they open an object."""
+    lone: dict[int, int] = {}
+    folders: dict[int, Folder] = {}
+    if sum(map(len, moved.values())) < len(accesses):  # or each belongs to a stream
+        for a in accesses:
+            if a.offset:
+                number = a.obj.number
+                lone[number] = lone.get(number, 0) + 1
+                folders[number] = a.obj.data_set.folder
     for s, reads in moved.items():
-        lone[s.obj.number] -= sum(1 for a in reads if a.offset)
-        yield s.obj.name, _stream(s), len(reads)
+        number = s.obj.number
+        if number in lone:
+            lone[number] -= sum(1 for a in reads if a.offset)
+        yield s.obj.data_set.folder, _stream(s), len(reads)
     for number, n in lone.items():
         if n > 0:
-            yield names[number], RANDOM, n
+            yield folders[number], RANDOM, n
 
 
 def _stream(s: Stream) -> str | None:

@@ -76,8 +76,7 @@ class ReadOn:
                 counts[:] = [counts[0] // 2, counts[1] // 2]
 
     def _counts(self, s: Stream) -> list[int]:
-        name = s.obj.name
-        folder = (name.bucket, name.key[: name.key.rfind("/") + 1])
+        folder = s.obj.data_set.folder
         counts = self._folders.get(folder)
         if counts is None:
             counts = self._folders[folder] = [0, 0]
@@ -108,11 +107,10 @@ class ObjectReads(Home):
             if found is not None and not found.gone and found.distance(offset, end) == 0:
                 return found
         best, least = None, 0
-        for s in streams:
-            if end < s.recent_lo - FRONT_SLACK_BYTES_MAX or offset > s.hi + FRONT_SLACK_BYTES_MAX:
-                continue  # as `distance` would find, for less
-            away = s.distance(offset, end)
-            if away is None:
+        for s in streams:  # as `distance` does, without a call for each
+            lo, hi = s.recent_lo, s.hi
+            away = lo - end if end < lo else offset - hi if offset > hi else 0
+            if away > s.slack and (away > FRONT_SLACK_BYTES_MAX or away > 2 * (hi - lo)):
                 continue
             if best is None or away < least or (away == least and s.last_at > best.last_at):
                 best, least = s, away
@@ -171,7 +169,7 @@ class StreamTable:
         """
         moved: dict[Stream, list[Access]] = {}
         for a in accesses:
-            obj, offset, length = a.obj, a.offset, a.length
+            obj, offset, length, _, _, _ = a
             if length == 0 or obj.dead:
                 continue
             if length >= obj.size:
@@ -179,14 +177,23 @@ class StreamTable:
                 continue
             home = self._home(a)
             home.reads += 1
-            stream = home.nearest(offset, offset + length)
+            streams = home.streams
+            if len(streams) == 1:
+                alone = streams[0]
+                stream = None if alone.distance(offset, offset + length) is None else alone
+            else:
+                stream = home.nearest(offset, offset + length)
             again = stream is not None and stream.rereads(offset, length)
             if stream is not None and not again:
                 if stream.head is not None and stream.accesses == 1:
                     self.heads.read_on(stream)
                 stream.access(a)
-                home.moved(stream, offset + length)
-                moved.setdefault(stream, []).append(a)
+                if len(streams) > FEW:
+                    home.moved(stream, offset + length)
+                if stream in moved:
+                    moved[stream].append(a)
+                else:
+                    moved[stream] = [a]
                 continue
             together: list[Numbered] | None = [(home.reads, a)]
             if stream is not None:

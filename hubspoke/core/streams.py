@@ -75,22 +75,31 @@ def surprise(reads: int, span: int, of_reads: int, size: int) -> float:
 class RateMeter:
     """Bytes per second over the last second; over the time since the start if that is less."""
 
+    __slots__ = ("_at", "_bytes", "_last", "_points", "_start")
+
     def __init__(self, now: float) -> None:
         self._start = now
-        self._points: deque[tuple[float, int]] = deque()
+        self._points: deque[tuple[float, int]] = deque()  # but for the last
+        self._at = float("-inf")  # of the last point
+        self._last = 0
         self._bytes = 0
 
     def add(self, bytes_: int, now: float) -> None:
-        if self._points and now - self._points[-1][0] < RATE_WINDOW_S / 100:
-            at, n = self._points[-1]
-            self._points[-1] = (at, n + bytes_)
-        else:
-            self._points.append((now, bytes_))
         self._bytes += bytes_
+        if now - self._at < RATE_WINDOW_S / 100:
+            self._last += bytes_
+            return
+        if self._last:
+            self._points.append((self._at, self._last))
+        self._at, self._last = now, bytes_
 
     def per_second(self, now: float) -> float:
-        while self._points and now - self._points[0][0] > RATE_WINDOW_S:
-            self._bytes -= self._points.popleft()[1]
+        points = self._points
+        while points and now - points[0][0] > RATE_WINDOW_S:
+            self._bytes -= points.popleft()[1]
+        if not points and now - self._at > RATE_WINDOW_S:
+            self._bytes -= self._last
+            self._at, self._last = float("-inf"), 0
         # A span below 50 ms says more about the burst than about the consumer.
         return self._bytes / max(min(now - self._start, RATE_WINDOW_S), 0.05)
 
@@ -199,13 +208,14 @@ class Stream:
     def surprise(self) -> float:
         """See `surprise`: of the reads of the front among all reads of the object since, or of
         one client's reads each of which goes on where the one before has ended."""
-        n = len(self.recent)
-        others = max(0, self.home.reads - self.born - self.accesses)
-        span = max(self.recent.highest - self.recent_lo, PAGE_BYTES)
-        together = surprise(n, span, n + others * n // self.accesses, self.obj.size)
-        length = max(self.read_bytes, 1)
+        recent, size = self.recent, self.obj.size
+        n, span = len(recent), max(recent.highest - self.recent_lo, PAGE_BYTES)
+        others = self.home.reads - self.born - self.accesses
+        of_reads = n + others * n // self.accesses if others > 0 else n
+        length = max(recent.bytes // n, 1)
         in_a_row = self.run_bytes / length - (self.start > 0)
-        return max(together, in_a_row * math.log(max(self.obj.size / length, 1.0)))
+        alone = in_a_row * math.log(size / length) if size > length else 0.0
+        return max(surprise(n, span, of_reads, size), alone)
 
     @property
     def read_bytes(self) -> int:
@@ -228,10 +238,11 @@ class Stream:
         at any time."""
         if self.pattern is Pattern.RANDOM:
             return False
-        end = offset + length
-        done = self.ended or self.left
-        if not done and end > self.recent_lo - max(self.spread, REREAD_BYTES_MIN):
-            return False
+        end, lo, hi = offset + length, self.recent_lo, self.hi
+        if not self.left and self.obj.size - hi > TAIL_BYTES:
+            away = hi - lo
+            if end > lo - (away if away > REREAD_BYTES_MIN else REREAD_BYTES_MIN):
+                return False
         return self.marks.all(offset // PAGE_BYTES, -(-end // PAGE_BYTES))
 
     def access(self, a: Access) -> None:
@@ -252,25 +263,21 @@ class Stream:
             self.hi = end
         if state is not ReadState.HIT:
             self.waits += 1
-        marks = self.marks
-        if 5 * (self.hi - self.recent_lo) > marks.bytes_known and not marks.full_size:
+        marks, pattern = self.marks, self.pattern
+        if 5 * (self.hi - self.recent_lo) > marks.bytes_known and pattern is not Pattern.RANDOM:
             self._widen()
         marks.mark(offset // PAGE_BYTES, -(-end // PAGE_BYTES))
         cursor = self.clients.get(client)
         if cursor is None:
             self._add_client(client, offset, end, at)
-        elif self.pattern is not Pattern.SEQUENTIAL:
+        elif pattern is not Pattern.SEQUENTIAL:
             cursor.access(offset, length, at)
             self.run_bytes = cursor.run_end - cursor.run_start
 
     def _widen(self) -> None:
         """The front's past is judged by four times its width."""
         marks = self.marks
-        while (
-            self.pattern is not Pattern.RANDOM
-            and 5 * (self.hi - self.recent_lo) > marks.bytes_known
-            and not marks.full_size
-        ):
+        while 5 * (self.hi - self.recent_lo) > marks.bytes_known and not marks.full_size:
             marks.grow()
 
     def _add_client(self, client: str, offset: int, end: int, at: float) -> None:

@@ -4,6 +4,7 @@ import random
 
 from hubspoke.core import habits as h
 from hubspoke.core.cached_object import CachedObject
+from hubspoke.core.eviction.data_set import DataSet
 from hubspoke.core.generators import backward, next_object
 from hubspoke.core.generators.candidates import Ahead, DepthConfig
 from hubspoke.core.habits import Habits
@@ -212,7 +213,7 @@ def test_memory_has_a_bound() -> None:
     assert len(habit.reading) == h.FILES_MAX and len(habit.opened_by) == h.CLIENTS_MAX
     for number in range(h.FOLDERS_MAX + 5):
         obj = an_object(SIZE, 20_000 + number)
-        obj.name = ObjectName("b", f"{number}/f")
+        obj.name, obj.data_set = ObjectName("b", f"{number}/f"), DataSet(("b", f"{number}/"))
         a = Access(obj, 0, READ, "c", 0.0, ReadState.HIT)
         moved = folder.table.observe([a], lambda s: None, lambda *_: None)
         folder.habits.moved(moved, HIDE_S)

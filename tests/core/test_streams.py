@@ -27,7 +27,7 @@ AHEAD = Ahead(MIB, 1 << 62)
 def an_object(size: int, number: int = 1) -> CachedObject:
     n = -(-size // 4096)
     name = ObjectName("b", f"k{number}")
-    return CachedObject(number, name, Version("v"), size, DataSet(), PageMap(n))
+    return CachedObject(number, name, Version("v"), size, DataSet(("b", "")), PageMap(n))
 
 
 def accesses(obj: CachedObject, offsets: list[int], length: int = 8 * KIB) -> list[Access]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from hubspoke.core.epochs.items import Folder, ListedItems, folder_of
+from hubspoke.core.epochs.items import Folder, ListedItems
 from hubspoke.core.epochs.kinds import FILES, KIND_READS, kind_of, to_the_end
 from hubspoke.core.generators.candidates import Listing
 from hubspoke.core.streams import Access
@@ -59,8 +59,12 @@ class DataSets:
     def observe(self, accesses: Iterable[Access]) -> list[ItemReads]:
         """Take accesses in, in order of time; returns what items they read."""
         fresh: dict[Folder, list[Access]] = {}
+        last, of_last = None, list[Access]()
         for a in accesses:
-            fresh.setdefault(folder_of(a.obj.name), []).append(a)
+            if a.obj.data_set is not last:
+                last = a.obj.data_set
+                of_last = fresh.setdefault(last.folder, [])
+            of_last.append(a)
         found = []
         for folder, reads in fresh.items():
             known = self._folders.get(folder)

@@ -7,6 +7,7 @@ a prediction must not take longer than the reads between two of them.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Protocol
 
 import numpy as np
@@ -75,11 +76,14 @@ class ListedItems:
             return
         found = self._listing.following(self._last, SLICE_NAMES)
         cut = len(self.folder[1])
-        for name, entry in found:
-            self._keys += name.key[cut:].encode(errors=_KEY_ERRORS)
-            self._ends.append(len(self._keys))
-            self._lengths.append(entry.size)
-            self._hashes.append(hash(name.key))
+        keys = [name.key for name, _ in found]
+        parts = [key[cut:].encode(errors=_KEY_ERRORS) for key in keys]
+        ends = accumulate(map(len, parts), initial=len(self._keys))
+        next(ends)
+        self._ends += ends
+        self._keys += b"".join(parts)
+        self._lengths += [entry.size for _, entry in found]
+        self._hashes += map(hash, keys)
         if found:
             self._last = found[-1][0]
         else:

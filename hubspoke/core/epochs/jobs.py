@@ -141,7 +141,7 @@ class Jobs:
             moves.append((job, items, clients, groups[clients]))
             job.leave(items[~repeats])
         for job, items, clients, home in moves:
-            for place in np.unique(home).tolist():
+            for place in sorted(set(home.tolist())):
                 self.all[place].join(items[home == place], clients[home == place], job)
         for client, place in enumerate(groups.tolist()):
             self._job_of[client] = self.all[place]

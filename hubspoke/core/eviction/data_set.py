@@ -13,8 +13,12 @@ _AGAIN_SHARE = 8
 
 @dataclass(slots=True, eq=False)
 class DataSet:
-    """Clocks are bytes read: they stand still when nothing is read, and so does forgetting."""
+    """Clocks are bytes read: they stand still when nothing is read, and so does forgetting.
 
+    folder: bucket, key up to the last slash; of the name of any of its objects.
+    """
+
+    folder: tuple[str, str]
     total: int = 0  # bytes of its objects that were opened
     resident: int = 0  # pages
     clock: int = 0  # bytes read of it

@@ -91,7 +91,10 @@ class Victims:
 
     def data_set(self, name: ObjectName) -> DataSet:
         folder = (name.bucket, name.key[: name.key.rfind("/") + 1])
-        return self._folders.setdefault(folder, DataSet())
+        found = self._folders.get(folder)
+        if found is None:
+            found = self._folders[folder] = DataSet(folder)
+        return found
 
     def opened(self, obj: CachedObject) -> None:
         found = obj.data_set
@@ -113,8 +116,7 @@ class Victims:
         for block in obj.pages.blocks():
             self.removed(obj, block)
         if not found.objects:
-            folder = (obj.name.bucket, obj.name.key[: obj.name.key.rfind("/") + 1])
-            self._folders.pop(folder, None)
+            self._folders.pop(found.folder, None)
             self._active.pop(found, None)
             self._again.discard(found)
             self._items.sets.pop(found, None)

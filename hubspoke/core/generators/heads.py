@@ -23,7 +23,7 @@ from hubspoke.core.epochs.shelf import IDLE_S
 from hubspoke.core.generators.candidates import Candidate, Listing
 from hubspoke.core.habits import Habits
 from hubspoke.core.ids import ObjectName, ReadState
-from hubspoke.core.streams import NEVER, Access, Pattern, Stream
+from hubspoke.core.streams import NEVER, TAIL_BYTES, Access, Pattern, Stream
 
 LARGE_BYTES = 4 << 20  # a folder of smaller files is read by items, not by streams
 FILES_MAX = 16_384  # a folder with more would need heads too short to be of use
@@ -151,7 +151,7 @@ class Heads:
 
     def opened(self, s: Stream) -> None:
         """A stream began. One that carries on where another has ended reads as that one did."""
-        folder = folder_of(s.obj.name)
+        folder = s.obj.data_set.folder
         files = self._folders.pop(folder, None)
         if files is None:
             if s.obj.size < LARGE_BYTES:
@@ -213,7 +213,11 @@ class Heads:
         jobs = []
         if found is not None and found.items.record is None:  # records have other numbers
             jobs = [j for j in found.jobs.all if now - j.last_at < IDLE_S]
-        if not files.live or not (jobs or files.known):
+        if not files.live:
+            return None
+        if not jobs or any(j.follower is None for j in jobs):
+            if files.known is not None:
+                files.known.end()
             return None
         if files.known is None:
             files.known = LargeFiles(files.items, self._cache)
@@ -250,10 +254,11 @@ def _carry_on(files: Files, s: Stream) -> None:
     """The reader that opens a file has done with another: its pace is known."""
     client = next(iter(s.clients))
     before = files.readers.pop(client, None)
+    done = [b for b in files.live if b.obj.size - b.hi <= TAIL_BYTES and _done(b)]
     if before is None or not _done(before):
-        before = next((b for b in files.live if _done(b)), None)
+        before = done[0] if done else None
     files.readers[client] = s
-    for ended in [b for b in files.live if _done(b)]:
+    for ended in done:
         del files.live[ended]
     if before is not None and before.pattern is Pattern.SEQUENTIAL and not s.chained:
         s.pattern, s.boost, s.rate = before.pattern, before.boost, before.rate
