@@ -49,7 +49,7 @@ from hubspoke.adapters.folders import (
 )
 from hubspoke.adapters.hub_link import AiohttpHubLink
 from hubspoke.adapters.interpreter import keep_all_that_is_there, serve_first
-from hubspoke.adapters.keeper import Kept
+from hubspoke.adapters.keeper import PASSED_ON, Kept
 from hubspoke.adapters.lmdb_namespace import LmdbNamespace
 from hubspoke.adapters.malloc import keep_freed_memory
 from hubspoke.adapters.outcomes_file import OutcomesFile
@@ -271,16 +271,20 @@ async def _live(name: str, ports: Ports, build: Callable[[], Awaitable[Process]]
 
 
 def _stop_event() -> asyncio.Event:
-    """Set by the first SIGTERM or SIGINT; the second one ends the process."""
+    """Set by the first SIGTERM or SIGINT; the second one ends the process. The same one may come
+    twice, from who sent it to all processes and from the parent that passes its own on."""
     stop = asyncio.Event()
+    seen = set[bool]()
 
     def signalled(number: int) -> None:
-        if stop.is_set():
-            os._exit(128 + number)
+        passed_on = number == PASSED_ON
+        if passed_on in seen:
+            os._exit(128 + (signal.SIGTERM if passed_on else number))
+        seen.add(passed_on)
         stop.set()
 
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, PASSED_ON):
         loop.add_signal_handler(number, signalled, number)
     return stop
 

@@ -29,6 +29,9 @@ BACKOFF_S = 0.1
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 _PR_SET_PDEATHSIG = 1
 _SENT_BY_KERNEL = 0x80  # si_code of what a terminal sends, to all of its processes
+# What the parent sends in place of its own SIGTERM or SIGINT: who signals all processes of a group
+# (`timeout`, `kill %1`, systemd) reaches the daemon too, and that is not a second signal.
+PASSED_ON = signal.SIGRTMIN
 
 
 class Kept:
@@ -59,7 +62,8 @@ def supervise(name: str, needed: str, lost: Callable[[], None]) -> Kept:
     """Fork; returns in the daemon only, each time anew. The parent exits with the daemon's status.
 
     name: for what is said on stderr. needed: without this kept, a daemon that ends is not started
-    again. lost: what the parent does when it gives up.
+    again. lost: what the parent does when it gives up, or a daemon ended without dropping `needed`.
+    The daemon is told to end by PASSED_ON.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     parent, kept = os.getpid(), dict[str, int]()
@@ -81,6 +85,9 @@ def supervise(name: str, needed: str, lost: Callable[[], None]) -> Kept:
         if expected or needed not in kept:
             if code < 0 and not expected:
                 _say(f"{name}: ended by {signal.Signals(-code).name}")
+            if needed in kept:
+                _give_up(kept, lost)
+            code = -signal.SIGTERM if code == -PASSED_ON else code
             sys.exit(code if code >= 0 else 128 - code)
         now = time.monotonic()
         crashes.append(now)
@@ -89,12 +96,16 @@ def supervise(name: str, needed: str, lost: Callable[[], None]) -> Kept:
         how = f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
         if len(crashes) > CRASHES_MAX:
             _say(f"{name}: pid {pid} ended {how}, {len(crashes)} times in a minute: given up")
-            for descriptor in kept.values():
-                os.close(descriptor)
-            lost()
+            _give_up(kept, lost)
             sys.exit(1)
         _say(f"{name}: pid {pid} ended {how}; started again")
         time.sleep(BACKOFF_S * 2 ** (len(crashes) - 1))
+
+
+def _give_up(kept: dict[str, int], lost: Callable[[], None]) -> None:
+    for descriptor in kept.values():
+        os.close(descriptor)
+    lost()
 
 
 def _say(line: str) -> None:
@@ -118,7 +129,7 @@ def _watch(pid: int, ours: socket.socket, kept: dict[str, int]) -> tuple[int, bo
         if told is not None and told.si_signo != signal.SIGCHLD:
             stopping = True
             if told.si_code != _SENT_BY_KERNEL:  # which told the daemon, too
-                os.kill(pid, told.si_signo)
+                os.kill(pid, PASSED_ON)
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
             _drain(ours, kept)

@@ -176,6 +176,16 @@ def test_the_end_of_the_parent_is_the_end_of_all(keeping: Site) -> None:
     wait_for(lambda: not Path(f"/proc/{daemon}").exists(), "gone")
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_all_processes_is_one_signal(keeping: Site, number: int) -> None:
+    """As `timeout`, a shell's `kill %1` and systemd send it: the daemon's and the parent's."""
+    parent = keeping.spoke.pid
+    os.kill(daemons(keeping.spoke)[-1], number)
+    os.kill(parent, number)
+    assert keeping.spoke.wait(30) == 0
+    assert "spoke stopped" in keeping.spoke.log and not is_mounted(keeping.point)
+
+
 def test_a_daemon_that_dies_all_the_time_is_given_up(keeping: Site) -> None:
     for _ in range(5):
         kill_daemon(keeping.spoke)

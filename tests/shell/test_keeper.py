@@ -12,7 +12,7 @@ import pytest
 
 DAEMON = textwrap.dedent("""
     import os, signal, sys
-    from hubspoke.adapters.keeper import supervise
+    from hubspoke.adapters.keeper import PASSED_ON, supervise
 
     kept = supervise("daemon", "thing", lambda: print("lost", flush=True))
     thing = kept.take("thing")
@@ -28,7 +28,9 @@ DAEMON = textwrap.dedent("""
         os.write(writer, b"y")
         kept.keep("thing", reader)
         print("again", found, os.getpid(), flush=True)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    if "deaf" not in sys.argv:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        signal.signal(PASSED_ON, lambda *_: sys.exit(0))
     for line in sys.stdin:
         if line.startswith("drop"):
             kept.drop("thing")
@@ -76,6 +78,15 @@ def test_what_was_kept_is_there_after_a_crash() -> None:
             assert (word, found) == ("again", content)
         process.terminate()
         assert process.wait(30) == 0
+
+
+def test_what_an_end_leaves_kept_is_given_up() -> None:
+    """Told to end and killed by it, as by a second signal: nobody would serve what is kept."""
+    with daemon("keep", "deaf") as process:
+        assert line(process)[0] == "new"
+        process.terminate()
+        assert line(process) == ["lost"]
+        assert process.wait(30) == 128 + signal.SIGTERM
 
 
 @pytest.mark.parametrize("status", [0, 2])
