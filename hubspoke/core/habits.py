@@ -81,7 +81,9 @@ class _File:
             self._took(s.recent_lo if s.pattern is Pattern.BACKWARD else s.start, s.hi, s.obj.size)
 
     def _took(self, start: int, end: int, size: int) -> None:
-        if start and size - start <= max(TAIL_BYTES, size // NEAR_PART):
+        near = size // NEAR_PART
+        # Unless it is as near to what was read before: then the readers came there.
+        if start and size - start <= max(TAIL_BYTES, near) and not 0 < self.end >= start - near:
             self.directory = min(self.directory, start)
         else:
             self.start, self.end = min(self.start, start), max(self.end, end)

@@ -219,3 +219,17 @@ def test_memory_has_a_bound() -> None:
         folder.habits.moved(moved, HIDE_S)
     assert folder.habits.get(("b", "")) is None
     assert folder.habits.get(("b", f"{h.FOLDERS_MAX + 4}/")) is not None
+
+
+def test_columns_of_the_last_groups_are_no_directory() -> None:
+    """A sixteenth of the file from its end is where directories lie; who reads on to there reads
+    on. Without that the last groups of every file were not brought."""
+    size = 64 * MIB
+    folder = Folder(size)
+    for number in range(6):
+        folder.read(number, size - 64 * KIB, size)  # the footer
+        for group in range(0, size - MIB, MIB):
+            s = folder.read(number, group, group + 256 * KIB)
+            s.layout = "parquet"
+    part = folder.part(size)
+    assert part is not None and part[0] == 0 and part[1] >= size - 2 * MIB, part

@@ -100,7 +100,7 @@ def test_mount_that_is_there_and_one_whose_spoke_has_died(tmp_path: Path) -> Non
     with site(tmp_path) as place, place.running_spoke() as near:
         _, document = as_json(env={"HUBSPOKE_SPOKE_MOUNT": str(place.point)})
         assert "KiB ahead" in found(document, "read-ahead")
-        os.kill(near.pid, signal.SIGKILL)
+        os.killpg(near.pid, signal.SIGKILL)  # with the parent that would have cleaned up
         near.wait()
         status, document = as_json("--mount", place.point)
         assert status == 1

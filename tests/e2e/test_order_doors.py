@@ -207,7 +207,9 @@ ALL = [
 ]
 
 
-SHORT = {"distributed", "generator", "trainer", "mosaicml", "webdataset", "dlio", "streaming"}
+# WebDataset is not among them: with four connections in turns its seed is found in about half of
+# the runs, and nobody knows why yet.
+SHORT = {"distributed", "generator", "trainer", "mosaicml", "dlio", "streaming"}
 
 
 def settings() -> list[Any]:

@@ -11,10 +11,13 @@ from contextlib import contextmanager
 import pytest
 
 DAEMON = textwrap.dedent("""
-    import os, signal, sys
+    import os, signal, sys, threading
     from hubspoke.adapters.keeper import PASSED_ON, supervise
 
     kept = supervise("daemon", "thing", lambda: print("lost", flush=True))
+    told = [signal.SIGTERM, PASSED_ON]
+    if "deaf" not in sys.argv:
+        signal.pthread_sigmask(signal.SIG_BLOCK, told)
     thing = kept.take("thing")
     if thing is None:
         reader, writer = os.pipe()
@@ -28,15 +31,22 @@ DAEMON = textwrap.dedent("""
         os.write(writer, b"y")
         kept.keep("thing", reader)
         print("again", found, os.getpid(), flush=True)
+
+
+    def obey():
+        for line in sys.stdin:
+            if line.startswith("drop"):
+                kept.drop("thing")
+                print("dropped", flush=True)
+            elif line.startswith("exit"):
+                os._exit(int(line.split()[1]))
+
+
+    threading.Thread(target=obey, daemon=True).start()
     if "deaf" not in sys.argv:
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-        signal.signal(PASSED_ON, lambda *_: sys.exit(0))
-    for line in sys.stdin:
-        if line.startswith("drop"):
-            kept.drop("thing")
-            print("dropped", flush=True)
-        elif line.startswith("exit"):
-            os._exit(int(line.split()[1]))
+        signal.sigwait(told)
+        os._exit(0)
+    threading.Event().wait()
 """)
 
 

@@ -14,12 +14,12 @@ objects of no known format; of a folder with four of these no more are looked at
 index: it is only known to be read to its end.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 
 from hubspoke.core.cache import Cache
 from hubspoke.core.cached_object import CachedObject
 from hubspoke.core.generators.candidates import Candidate, DepthConfig, Listing
-from hubspoke.core.generators.columns import Reading
+from hubspoke.core.generators.columns import Reading, Row
 from hubspoke.core.generators.file_set import FileSet, Prepared, key_of
 from hubspoke.core.habits import Habits
 from hubspoke.core.ids import ObjectName
@@ -297,9 +297,9 @@ class Layouts:
         if not again and r.planned - r.at >= ahead:
             return []
         start = r.at if again else r.planned
-        r.planned = max(
-            r.planned, r.at + ahead + int(min(max(rate * 0.1, 256 << 10), 16 << 20, most))
-        )
+        step = int(min(max(rate * 0.1, 256 << 10), 16 << 20, most))
+        pieces, planned = _before(s.end, r.row, start, max(r.planned, r.at + ahead + step))
+        r.planned = max(r.planned, planned)
         s.hide_bytes, s.planned = ahead, s.hi
         return [
             Candidate(
@@ -312,7 +312,7 @@ class Layouts:
                 (position - r.at) / max(rate, 1 << 20),
                 r.groups_read,
             )
-            for position, offset, length in _before(s.end, r.row.pieces(start, r.planned))
+            for position, offset, length in pieces
         ]
 
     # -- files that are not opened yet --------------------------------------------------------
@@ -335,17 +335,24 @@ class Layouts:
         r.want(files.columns)
         if r.row is None or want < p.head + r.row.bytes // layout.groups:
             return []
-        start, p.head = p.head, min(want, r.row.bytes)
         part = self._habits.part(name, NEVER)
         end = NEVER if part is None else part[1]
+        pieces, p.head = _before(end, r.row, p.head, min(want, r.row.bytes))
         return [
             Candidate("layout", 0, name, None, offset, length, PREPARED_IN_S, len(files.opened))
-            for _, offset, length in _before(end, r.row.pieces(start, p.head))
+            for _, offset, length in pieces
         ]
 
 
-def _before(end: int, pieces: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
-    """What of (position, offset, length) lies before a byte of the file."""
-    for position, offset, length in pieces:
-        if offset < end:
-            yield position, offset, min(length, end - offset)
+def _before(end: int, row: Row, start: int, stop: int) -> tuple[list[tuple[int, int, int]], int]:
+    """Pieces (position, offset, length) of a row's bytes [start, stop) that lie before a byte of
+    the file, and up to which position that is: what lies behind may be wanted later, when it is
+    known that readers go on."""
+    found: list[tuple[int, int, int]] = []
+    for position, offset, length in row.pieces(start, stop):
+        n = min(length, end - offset)
+        if n > 0:
+            found.append((position, offset, n))
+        if n < length:
+            return found, position + max(n, 0)
+    return found, stop

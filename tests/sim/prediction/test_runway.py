@@ -7,6 +7,7 @@ import pytest
 
 from hubspoke.core.ids import ReadState
 from hubspoke.core.orders import distributed_sampler
+from hubspoke.core.orders.candidates import FAMILIES, SHARDS_MAX
 from hubspoke.core.runway import runway_s
 from hubspoke.sim.prediction.job import JobSpec, Read
 from hubspoke.sim.prediction.path import PathConfig
@@ -78,7 +79,8 @@ def test_two_jobs_and_a_scan_go_on_through_an_outage_that_takes_the_whole_cache(
     """W12: 120 s of two jobs are 4.8 of the 5 GB, so all that is kept for later has to go."""
     # What the search goes through for the scan, which has no order, takes most of the time.
     monkeypatch.setattr("hubspoke.core.inference.search.EPOCHS_THOROUGH", 3)
-    monkeypatch.setattr("hubspoke.core.inference.search.SHARDS_MAX", 0)
+    few = tuple(f for f in FAMILIES if f.most > SHARDS_MAX)
+    monkeypatch.setattr("hubspoke.core.inference.search.FAMILIES", few)
     made = BY_NAME["W12"](Size(128))
     jobs = [replace(job, steps=[700]) for job in made.jobs]
     world = World(replace(made, jobs=jobs), runway_s=120.0)
