@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hubspoke.adapters import open_files
+from hubspoke.adapters.cached_open import open_cached
 from hubspoke.adapters.open_files import OpenFiles
 
 
@@ -82,4 +83,39 @@ def test_a_folder_that_hangs_does_not_keep_open_files_from_the_loop(
     for thread in threads:
         thread.join(30)
     assert opened[0] == opened[1] == files.acquire_now(2)
+    files.close()
+
+
+def test_a_file_is_opened_without_a_thread_where_its_inode_is_in_memory(tmp_path: Path) -> None:
+    files, opened = OpenFiles(tmp_path), []
+    path = tmp_path / "1"
+    path.write_bytes(b"bytes")
+    before = open_cached(str(path))
+    if before is None:
+        pytest.skip("this kernel has no RESOLVE_CACHED")
+    os.close(before)
+    try:
+        fd = files.acquire_now(1)
+        assert fd is not None and os.pread(fd, 8, 0) == b"bytes"
+        opened.append(fd)
+        assert files.acquire(1) == fd
+    finally:
+        files.close()
+    assert not is_open(opened[0])
+
+
+def test_nothing_is_closed_without_a_thread_and_many_at_once_with_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_files, "OPEN_FILES_MAX", 3)
+    monkeypatch.setattr(open_files, "CLOSED_AT_ONCE", 2)
+    files = OpenFiles(tmp_path)
+    idle = [files.acquire(n, create=True) for n in (1, 2, 3)]
+    for n in (1, 2, 3):
+        files.release(n)
+    (tmp_path / "4").touch()
+    assert files.acquire_now(4) is None  # it would be one too many
+    assert all(is_open(fd) for fd in idle)
+    assert files.acquire(4) not in idle
+    assert not any(is_open(fd) for fd in idle)
     files.close()
