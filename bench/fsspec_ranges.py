@@ -75,8 +75,9 @@ def measure(a: argparse.Namespace, work: Path) -> dict[str, Any]:
     bucket = work / "store" / "data"
     bucket.mkdir(parents=True)
     (bucket / "small").write_bytes(b"x")
-    for name in ("ours", "theirs", "piece"):
-        with (bucket / name).open("wb") as file:
+    (work / "store" / "apart").mkdir()
+    for name in ("data/ours", "data/theirs", "apart/piece"):  # a neighbour would be brought ahead
+        with (work / "store" / name).open("wb") as file:
             for _ in range(OBJECT_BYTES >> 20):
                 file.write(os.urandom(1 << 20))
     length = a.range_kib << 10
@@ -93,7 +94,7 @@ def measure(a: argparse.Namespace, work: Path) -> dict[str, Any]:
                 after = spoke.ask("/v1/report")["wan"]["payload_bytes"]
                 received.append((after - before) / (a.ranges * length))
                 took["s3fs"].append(theirs(spoke, "data/theirs", starts, length))
-                took["one_piece"].append(one_piece(spoke, "data/piece", a.ranges * length))
+                took["one_piece"].append(one_piece(spoke, "apart/piece", a.ranges * length))
         path, rtt_s = stack.wan.name, stack.rtt_s
     figures = {f"{name}_s": statistics.median(values) for name, values in took.items()}
     figures["round_trips_beyond_one_piece"] = (
