@@ -246,6 +246,8 @@ class Prediction:
                 name, obj = c.name, self._cache.current(c.name)
             if not self._fills(None if obj is None else obj.number):
                 self._scheduler.gave_up = True
+                if c.source == next_object.SOURCE and c.entry is not None:
+                    self._walks.refused(c.name)
                 continue
             if c.entry is not None and (obj is None or obj.version != c.entry.version):
                 obj, old = self._open(c.name, c.entry)

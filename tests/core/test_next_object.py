@@ -4,7 +4,9 @@ import random
 
 from hubspoke.core.generators.candidates import Candidate
 from hubspoke.core.generators.next_object import Walks
-from hubspoke.core.ids import ObjectEntry, ObjectName
+from hubspoke.core.ids import ObjectEntry, ObjectName, ReadState
+from hubspoke.core.spoke import SpokeCore
+from hubspoke.core.spoke_config import SpokeConfig
 from tests.core.virtual_wan import Names
 
 SIZE, COUNT = 100_000, 10_000
@@ -78,3 +80,27 @@ def test_a_walk_is_as_far_ahead_as_it_may_be() -> None:
             walks.opened(name, SIZE, listing, i * 0.001, 0.3, SIZE, room=room)
         (walk,) = walks._folders.values()
         assert walk.planned - walk.frontier == room // SIZE
+
+
+def test_what_no_drive_takes_is_proposed_again() -> None:
+    listing = names()
+    core = SpokeCore(SpokeConfig(1 << 30), lambda of, _: [1.0] * len(of), listing, 0.0, 0)
+    fills = True
+    core.fills = lambda number: fills
+
+    def read(n: int) -> int:
+        """Bytes that wait to be fetched after file `n` was read whole."""
+        name = ObjectName("b", f"d/{n:06}")
+        obj, _ = core.open(name, listing.entries[name])
+        core.access(obj, 0, SIZE, "a", ReadState.HIT, n * 0.01)
+        core.predict(n * 0.01)
+        return core.scheduler.prefetch_bytes_queued
+
+    before = [read(n) for n in range(20)][-1]
+    assert before
+    fills = False
+    assert [read(n) for n in range(20, 30)][-1] == before
+    fills = True
+    read(30)
+    reached = {o.name.key for o in core.cache.objects.values()}
+    assert reached >= {f"d/{n:06}" for n in range(31, 50)}

@@ -14,11 +14,13 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from hubspoke.core.epochs.items import folder_of
 from hubspoke.core.generators.candidates import Candidate, Listing
 from hubspoke.core.habits import Habits
 from hubspoke.core.ids import ObjectEntry, ObjectName, StoredObject
 from hubspoke.core.streams import RateMeter, Stream
 
+SOURCE = "next_object"
 FOLLOWING = 8  # objects after the end of one that its stream may flow over to
 SPREAD_MAX = 64  # objects: openings further apart are not one walk
 DENSITY_MIN = 0.3
@@ -46,7 +48,7 @@ def overflow(
         beyond -= n
         if n:
             found.append(
-                Candidate("next_object", s.stream_id, name, entry, start, n, hide_s, 1 + s.chained)
+                Candidate(SOURCE, s.stream_id, name, entry, start, n, hide_s, 1 + s.chained)
             )
     return found
 
@@ -82,6 +84,12 @@ class Walk:
         self.brought.append(n)
         self.ahead += n
         return n
+
+    def give_back(self, at: int) -> None:
+        """The object at this place, and all behind it, are not planned after all."""
+        while self.planned >= max(at, self.frontier + 1):
+            self.planned -= 1
+            self.ahead -= self.brought.pop()
 
     def advance(self, at: int) -> None:
         """The object at this place was opened."""
@@ -133,6 +141,13 @@ class Walks:
         want = max(min(walk.rate.per_second(now) * hide_s, walk.opened), floor_bytes)
         return self._ahead(walk, listing, hide_s, want if room is None else min(want, room))
 
+    def refused(self, name: ObjectName) -> None:
+        """What was proposed of this object was not taken, and nobody looks at it again: it and all
+        behind it are proposed anew, as long as it is ahead of its walk."""
+        walk = self._folders.get(folder_of(name))
+        if walk is not None:
+            walk.give_back(walk.place.get(name, walk.planned + 1))
+
     def _anchor(self, name: ObjectName, listing: Listing, now: float, before: Walk | None) -> Walk:
         """A walk that begins here, or the former one if it is not worth a look."""
         apart = 0 if before is None else before.apart + 1
@@ -155,9 +170,7 @@ class Walks:
             n, i = walk.bring(), walk.planned
             if n:
                 name, entry = walk.names[i], walk.entries[i - 1]
-                found.append(
-                    Candidate("next_object", 0, name, entry, 0, n, hide_s, len(walk.recent))
-                )
+                found.append(Candidate(SOURCE, 0, name, entry, 0, n, hide_s, len(walk.recent)))
         return found
 
     def _extend(self, walk: Walk, listing: Listing) -> None:
