@@ -58,6 +58,10 @@ class _Config(BaseModel):
     insecure: Annotated[bool, *_ON_OFF] = False
     log_level: Annotated[LogLevel, *_LEVEL] = "info"
 
+    def shown(self) -> dict[str, Any]:
+        """What is set, as a file might set it: for a JSON document."""
+        return {name: values.shown(name, value) for name, value in self if value not in (None, "")}
+
     def ports(self) -> dict[str, Endpoint]:
         """The ports to bind, by flag."""
         return {"--listen": self.listen, "--admin": self.admin}

@@ -28,11 +28,10 @@ def mount_of(
     kept: Kept | None,
 ) -> Mount:
     """The mount as the settings want it, not started."""
-    settings = {name: str(value) for name, value in config if value is not None}
     uid, gid, umask = config.mount_uid, config.mount_gid, config.mount_umask
     return Mount(
         MountConfig(point, uid, gid, umask, config.allow_other, config.passthrough),
         service,
-        documents(report, settings),
+        documents(report, config.shown()),
         kept=kept,
     )

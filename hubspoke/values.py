@@ -220,6 +220,24 @@ def rules(value: Any) -> tuple[StalenessRule, ...]:
     return rules
 
 
+def shown(name: str, value: Any) -> Any:
+    """A value of the setting `name` for JSON, in a form that it would be taken in."""
+    if name == "mount_umask":
+        return f"{value:03o}"
+    if isinstance(value, tuple):
+        return [shown(name, item) for item in value]
+    if isinstance(value, StalenessRule):
+        rule = "strict" if value.bounded_s is None else f"bounded:{value.bounded_s:g}"
+        return f"{value.prefix}={rule}"
+    if isinstance(value, PriceOverride):
+        return f"{value.hub_to_spoke:g}/{value.spoke_to_hub:g}"
+    if isinstance(value, S3Location):
+        return f"s3://{value.bucket}/{value.prefix}"
+    if isinstance(value, Rescan):
+        return "off" if value.seconds is None else value.seconds
+    return value if isinstance(value, bool | int | float) else str(value)
+
+
 def switch(value: Any) -> bool:
     if isinstance(value, bool):
         return value

@@ -16,8 +16,8 @@ from hubspoke import wire
 from hubspoke.doctor import facts_cache, facts_host, facts_hub, facts_mount, facts_store
 from hubspoke.doctor.judge import cache, host, mount, names, network
 from hubspoke.doctor.judge.cache import FolderFacts
-from hubspoke.doctor.judge.finding import Finding, warning
-from hubspoke.errors import HubSpokeError
+from hubspoke.doctor.judge.finding import Finding, problem, warning
+from hubspoke.errors import HubSpokeError, StoreUnavailable
 
 FUSE_S, MOUNT_S, FOLDER_S, HUB_S, HOST_S = 5.0, 3.0, 10.0, 30.0, 3.0
 NAMES_S = 15.0  # for reading names; judging them takes less again
@@ -130,7 +130,10 @@ def _limits() -> list[Finding]:
 
 
 def _store(root: Path, bucket: str | None) -> list[Finding]:
-    facts = facts_store.store(root, bucket, NAMES_S)
+    try:
+        facts = facts_store.store(root, bucket, NAMES_S)
+    except StoreUnavailable as e:
+        return [problem("store", str(e), "--store with a folder that the hub can list")]
     limits = facts_host.limits(facts.folders, counted_all=facts.names.complete)
     return names.in_store(facts.names) + host.limits(limits)
 

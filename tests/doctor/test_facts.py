@@ -135,8 +135,10 @@ def test_check_that_hangs_is_told_and_the_others_go_on(monkeypatch: pytest.Monke
     assert {f.check for f in found} >= {"fuse", "tcp", "clock", "limits"}
 
 
-def test_check_that_fails_is_told(tmp_path: Path) -> None:
+def test_store_that_cannot_be_listed_is_a_problem(tmp_path: Path) -> None:
     found = list(Examination(Subject(store=tmp_path / "none")).findings())
     [store] = [f for f in found if f.check == "store"]
-    assert "not checked: the store folder cannot be listed" in store.found
+    assert store.severity is Severity.PROBLEM
+    assert "cannot be listed" in store.found and str(tmp_path / "none") in store.found
+    assert store.remedy is not None and "--store" in store.remedy
     assert not any(f.check == "fuse" for f in found)  # a hub mounts nothing

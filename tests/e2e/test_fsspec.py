@@ -255,6 +255,15 @@ def test_no_spoke_is_an_error_and_no_absence() -> None:
         HubSpokeFileSystem("nowhere", skip_instance_cache=True)
 
 
+def test_a_port_that_is_no_door_is_an_error_and_no_absence(spoke: Service) -> None:
+    """Its 404s would be an empty data set."""
+    fs = HubSpokeFileSystem(f"http://{spoke.admin}", skip_instance_cache=True)
+    for ask in (fs.exists, fs.isfile, fs.isdir, fs.cat_file, fs.info, fs.ls):
+        with pytest.raises(OSError, match=f"{spoke.admin} answers, but not as a spoke's") as told:
+            ask("data/a.bin")
+        assert told.value.errno == errno.EPROTO
+
+
 @pytest.mark.parametrize(
     ("body", "wanted"),
     [

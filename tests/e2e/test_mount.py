@@ -105,7 +105,9 @@ def test_the_mounts_own_files_tell_of_the_spoke(store_of: Site) -> None:
     assert sorted(os.listdir(own)) == ["config", "report", "streams"]
     report = json.loads((own / "report").read_text())
     assert report["schema"] == 1 and report["kernel"]["cached_opens"] >= 0
-    assert json.loads((own / "config").read_text())["mount"] == str(store_of.point)
+    config = json.loads((own / "config").read_text())
+    assert config["mount"] == str(store_of.point) and config["cache"] == [str(store_of.cache)]
+    assert config["mount_umask"] == "022" and isinstance(config["passthrough"], bool)
     assert "streams" in json.loads((own / "streams").read_text())
 
 

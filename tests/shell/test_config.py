@@ -1,5 +1,6 @@
 """Settings: precedence, every kind of value, and errors that name source, value and remedy."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,28 @@ def test_the_file_itself_can_come_from_the_environment(tmp_path: Path) -> None:
     config = load(SpokeConfig, {}, {"HUBSPOKE_SPOKE_CONFIG": str(file)})
     assert config.hub == "http://10.0.0.1:7070"
     assert config.cache == (Path("/a"), Path("/b"))
+
+
+def test_what_is_shown_is_what_a_file_might_say() -> None:
+    given = {
+        "hub": "http://h:7070",
+        "cache": ["/a", "/b"],
+        "cache_size": 2**30,
+        "listen": "127.0.0.1:8080",
+        "policy": ["data/a=strict", "data/b=bounded:60"],
+        "mount": "/mnt",
+        "mount_umask": "027",
+        "allow_other": True,
+        "price": "0.02/0.05",
+    }
+    config = load(SpokeConfig, given, {})
+    shown = json.loads(json.dumps(config.shown()))
+    assert shown.items() >= given.items()
+    assert load(SpokeConfig, shown, {}) == config
+    given = {"store": "s3://bucket/below/", "rescan": "off"}
+    hub = load(HubConfig, given, {})
+    assert hub.shown().items() >= given.items()
+    assert load(HubConfig, hub.shown(), {}) == hub
 
 
 def test_one_file_serves_both_processes(tmp_path: Path) -> None:

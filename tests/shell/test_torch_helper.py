@@ -182,6 +182,29 @@ def test_a_spoke_out_of_reach_is_one_warning(caplog: pytest.LogCaptureFixture) -
     assert "loading goes on without it" in caplog.text
 
 
+def test_another_port_is_told_with_what_would_be_right(caplog: pytest.LogCaptureFixture) -> None:
+    """As the spoke's data port, which answers in XML."""
+
+    class Other(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(400)
+            self.end_headers()
+            self.wfile.write(b"<Error/>")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Other) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        with caplog.at_level(logging.WARNING):
+            order = iter(hinted(range(100), place, spoke=url))
+            first = next(order)
+            wait_for(caplog, f"{url} answers HTTP 400, not as a spoke's admin port; expected")
+            assert [first, *order] == list(range(100))
+        server.shutdown()
+
+
 def test_what_is_refused_or_unknown_is_one_warning(
     spoke: Spoke, caplog: pytest.LogCaptureFixture
 ) -> None:

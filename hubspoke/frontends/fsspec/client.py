@@ -30,6 +30,8 @@ RANGES_AT_ONCE = 4_096
 
 _RECORD = struct.Struct("<IQ")
 _RETRIED = frozenset({408, 429, 500, 502, 503, 504})
+_REQUEST_ID = "x-amz-request-id"  # of each answer of a door, also of one without a body
+ENDPOINT = "http://127.0.0.1:8080"  # a spoke's data port, unless its --listen says otherwise
 _XML = "{http://s3.amazonaws.com/doc/2006-03-01/}"
 
 # One range: BUCKET/KEY and the bounds of a slice.
@@ -82,9 +84,18 @@ class Endpoint:
                         yield response
                     return
                 message = await _message(response)
+                if response.status == 404 and _REQUEST_ID not in response.headers:
+                    raise self._no_door(path)
                 if response.status not in _RETRIED or attempt == ATTEMPTS:
                     raise error_of(response.status, path, message)
             await asyncio.sleep(BACKOFF_S * 2 ** (attempt - 1))
+
+    def _no_door(self, path: str) -> OSError:
+        """Taken for a missing object, a wrong port would be an empty data set."""
+        what = (
+            f"{self.url} answers, but not as a spoke's data port; expected its URL, as {ENDPOINT}"
+        )
+        return OSError(errno.EPROTO, what, path)
 
     def _unreachable(self, cause: Exception, path: str) -> OSError:
         what = str(cause) or type(cause).__name__

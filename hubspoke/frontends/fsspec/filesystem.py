@@ -22,7 +22,7 @@ from fsspec.callbacks import DEFAULT_CALLBACK, Callback
 from fsspec.spec import AbstractBufferedFile
 from fsspec.utils import stringify_path
 
-from hubspoke.frontends.fsspec.client import Endpoint, Slice
+from hubspoke.frontends.fsspec.client import ENDPOINT, Endpoint, Slice
 from hubspoke.frontends.fsspec.infos import (
     Info,
     directory,
@@ -31,7 +31,6 @@ from hubspoke.frontends.fsspec.infos import (
     with_directories,
 )
 
-DEFAULT_ENDPOINT = "http://127.0.0.1:8080"
 ENVIRONMENT = "HUBSPOKE_ENDPOINT"
 CLOSE_S = 0.5
 COPY_BYTES = 1 << 20
@@ -51,12 +50,10 @@ class HubSpokeFileSystem(AsyncFileSystem):  # type: ignore[misc]  # fsspec has n
     def __init__(self, endpoint_url: str | None = None, **kwargs: Any) -> None:
         kwargs.setdefault("use_listings_cache", False)
         super().__init__(**kwargs)
-        self.endpoint_url = (
-            endpoint_url or os.environ.get(ENVIRONMENT) or DEFAULT_ENDPOINT
-        ).rstrip("/")
+        self.endpoint_url = (endpoint_url or os.environ.get(ENVIRONMENT) or ENDPOINT).rstrip("/")
         if not self.endpoint_url.startswith(("http://", "https://")):
             raise ValueError(
-                f"endpoint_url={self.endpoint_url!r}; expected a URL such as {DEFAULT_ENDPOINT}"
+                f"endpoint_url={self.endpoint_url!r}; expected a URL such as {ENDPOINT}"
             )
         self._endpoints: dict[asyncio.AbstractEventLoop, Endpoint] = {}
         self._pid = os.getpid()

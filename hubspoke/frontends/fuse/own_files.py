@@ -8,6 +8,7 @@ anew: reading on in another text would be a mix, so that is refused.
 import itertools
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from hubspoke.errors import VersionChanged
 from hubspoke.frontends.admin import SpokeReport, json_bytes
@@ -16,7 +17,7 @@ Make = Callable[[], Awaitable[bytes]]
 HANDLES_MAX = 1_024  # open at a time; the oldest must begin anew
 
 
-def documents(report: SpokeReport, settings: Mapping[str, str]) -> dict[str, Make]:
+def documents(report: SpokeReport, settings: Mapping[str, Any]) -> dict[str, Make]:
     """What a mount tells of its spoke, as JSON: the report, the streams, the settings."""
 
     async def reported() -> bytes:

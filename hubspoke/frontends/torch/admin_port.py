@@ -38,7 +38,7 @@ class AdminPort:
     def ask(
         self, method: str, path: str, document: Any = None
     ) -> tuple[int, Any, float | None] | None:
-        """Status, the answer and Retry-After in seconds; None if the spoke cannot be reached."""
+        """Status, the answer and Retry-After in seconds; None if no spoke answers."""
         body = None if document is None else json.dumps(document, separators=(",", ":"))
         headers = {} if body is None else {"content-type": "application/json"}
         for fresh in (False, True):
@@ -50,9 +50,16 @@ class AdminPort:
                 answer = self._connection.getresponse()
                 data = answer.read()
                 retry = answer.headers.get("retry-after", "")
-                found = json.loads(data) if data else None
+                try:
+                    found = json.loads(data) if data else None
+                except ValueError:  # an admin port answers in JSON, whatever it answers
+                    self.tell(
+                        f"{self.url} answers HTTP {answer.status}, not as a spoke's admin port; "
+                        f"expected its URL, as {SPOKE}"
+                    )
+                    return None
                 return answer.status, found, float(retry) if retry.isdigit() else None
-            except (OSError, http.client.HTTPException, ValueError) as e:
+            except (OSError, http.client.HTTPException) as e:
                 self.close()
                 if fresh or not kept:  # a kept connection may have been closed meanwhile
                     self.tell(f"{self.url} does not answer ({e!r})")
