@@ -54,7 +54,7 @@ def ours(spoke: Service, path: str, starts: list[int], length: int) -> float:
 
 
 def theirs(spoke: Service, path: str, starts: list[int], length: int) -> float:
-    python = environment("s3fs", "s3fs") / "python"
+    python = environment("s3fs", "s3fs", "numpy") / "python"
     url = f"http://{spoke.data}"
     command = [str(python), "-c", S3FS, url, path, json.dumps(starts), str(length)]
     return float(subprocess.run(command, check=True, capture_output=True, timeout=300).stdout)

@@ -4,9 +4,11 @@ import hashlib
 import random
 import textwrap
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 from tests.clients.conftest import Ends, Run
 from tests.clients.environments import environment
+from tests.e2e.test_readme_loop import printed_loop
 
 SCRIPT = textwrap.dedent("""
     import hashlib
@@ -28,7 +30,7 @@ SCRIPT = textwrap.dedent("""
 
 
 def test_files_are_listed_and_read(ends: Ends, run: Run, tmp_path: Path) -> None:
-    python = environment("s3fs", "s3fs") / "python"
+    python = environment("s3fs", "s3fs", "numpy") / "python"
     content = random.Random(3).randbytes(12_345_678)
     source = tmp_path / "source"
     source.write_bytes(content)
@@ -38,3 +40,15 @@ def test_files_are_listed_and_read(ends: Ends, run: Run, tmp_path: Path) -> None
         hashlib.sha256(content).hexdigest(),
         str(len(content)),
     ]
+
+
+def test_the_readmes_loop_reads_by_s3(ends: Ends, run: Run, tmp_path: Path) -> None:
+    python = environment("s3fs", "s3fs", "numpy") / "python"
+    bodies = {f"{i}.bin": random.Random(i).randbytes(4_000) for i in range(3)}
+    for name, body in bodies.items():
+        url = f"{ends.hub}/data/loop/{name}"
+        with urlopen(Request(url, data=body, method="PUT"), timeout=30) as answer:
+            assert answer.status == 200
+    loop = "import os\n" + f"os.environ['AWS_ENDPOINT_URL'] = {ends.spoke!r}\n" + printed_loop()
+    lines = run(python, "-c", loop, "s3://data/loop").splitlines()
+    assert sorted(line.split()[1] for line in lines) == sorted(bodies)
