@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.mounts import Site, site
+from tests.mounts import Site, site, wait_for
+from tests.processes import get_json
 
 LARGE = random.Random(4).randbytes(3_000_001)
 MANY = 1200
@@ -48,7 +49,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             path = made.bucket / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(body)
-        with made.running_spoke():
+        with made.running_spoke() as spoke:
+            report = spoke.admin + "/v1/report"
+            known = len(FILES)  # the hub runs while they are written, and is told of them
+            wait_for(lambda: get_json(report)[1]["metadata"]["entries"] >= known, "known")
             yield made
 
 
