@@ -45,6 +45,8 @@ PREFIX = "/_hubspoke/v1/"
 MESSAGE_BYTES_MAX = 16 << 20
 FRAME_MAGIC = 0xF5
 FRAME_HEADER = struct.Struct("<BBHIQIIQ")
+# Before each range of a spoke's answer to `ranges`: an HTTP status, and how many bytes follow.
+RANGE_RECORD = struct.Struct("<IQ")
 FRAME_DATA, FRAME_ERROR, FRAME_DONE = 1, 2, 3
 FLAG_ZSTD = 1
 

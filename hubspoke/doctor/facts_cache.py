@@ -1,7 +1,6 @@
 """Facts about a folder on a drive: what its file system does, tried on a small file without a
 name, so that nothing is left behind even by a kill."""
 
-import ctypes
 import mmap
 import os
 import tempfile
@@ -11,13 +10,13 @@ from pathlib import Path
 
 from hubspoke.adapters import disk_stats, inotify
 from hubspoke.adapters.folders import holder, outside_of_any_store
+from hubspoke.adapters.holes import punch
 from hubspoke.doctor.judge.cache import FolderFacts, Holes, Speed
 from hubspoke.errors import ConfigError
 
 PIECE = 1 << 20
 SPEED_BYTES_MAX = 64 << 20
 SPEED_S = 0.5  # for each of writing and reading
-_PUNCH_HOLE, _KEEP_SIZE = 2, 1
 _HOLE_PIECE = 64 << 10  # larger than a block of any file system that we know
 
 
@@ -78,11 +77,7 @@ def _holes(fd: int) -> Holes:
         os.pwrite(fd, piece, _HOLE_PIECE)
         os.fsync(fd)
         full = os.fstat(fd).st_blocks
-        libc = ctypes.CDLL(None, use_errno=True)
-        libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
-        if libc.fallocate(fd, _PUNCH_HOLE | _KEEP_SIZE, _HOLE_PIECE, _HOLE_PIECE):
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
+        punch(fd, _HOLE_PIECE, _HOLE_PIECE)
         os.fsync(fd)
         zeros = os.pread(fd, _HOLE_PIECE, _HOLE_PIECE) == bytes(_HOLE_PIECE)
         given_back = os.fstat(fd).st_blocks < full

@@ -1,23 +1,20 @@
 """Facts about FUSE: by looking, and by a trial mount that lives for a moment."""
 
-import ctypes
 import errno
 import os
 import select
 import shutil
-import struct
 import tempfile
 from pathlib import Path
 
 from hubspoke.doctor.judge.mount import FuseFacts, Init, KernelFacts, MountPoint
+from hubspoke.errors import ConfigError
+from hubspoke.frontends.fuse import protocol
+from hubspoke.frontends.fuse.mounting import mount, mounts, unmount
 
 DEVICE = Path("/dev/fuse")
 FUSE_CONF = Path("/etc/fuse.conf")
 _CAP_SYS_ADMIN = 21
-_MS_NOSUID, _MS_NODEV, _MNT_DETACH = 2, 4, 2
-_FLAG_EXT = 1 << 30  # FUSE_INIT_EXT: flags2 holds more
-_IN_HEADER_BYTES, _INIT = 40, 26
-_REQUEST_BYTES = 1 << 16
 _INIT_WAIT_MS = 2_000
 
 
@@ -31,6 +28,8 @@ def fuse(proc: Path = Path("/proc")) -> FuseFacts:
             init, init_error = trial_mount(), ""
         except OSError as e:
             init_error = str(e.strerror or e)
+        except ConfigError as e:
+            init_error = str(e)
     return FuseFacts(
         device_error=device_error,
         registered="\tfuse\n" in (proc / "filesystems").read_text(),
@@ -67,24 +66,17 @@ def _allow_other() -> bool:
 
 
 def trial_mount() -> Init:
-    """What the kernel says in its first request. Raises OSError."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    folder = tempfile.mkdtemp(prefix="hubspoke-doctor-")
-    fd = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
+    """What the kernel says in its first request. Raises OSError, ConfigError."""
+    folder = Path(os.path.realpath(tempfile.mkdtemp(prefix="hubspoke-doctor-")))
     try:
-        options = f"fd={fd},rootmode=40000,user_id={os.getuid()},group_id={os.getgid()}"
-        target = os.fsencode(folder)
-        flags = _MS_NOSUID | _MS_NODEV
-        if libc.mount(b"hubspoke-doctor", target, b"fuse", flags, options.encode()):
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
+        mounted = mount(folder, allow_other=False)
         try:
-            return _init(fd)
+            return _init(mounted.descriptor)
         finally:
-            libc.umount2(target, _MNT_DETACH)
+            unmount(mounted, lazy=True)
+            os.close(mounted.descriptor)
     finally:
-        os.close(fd)
-        os.rmdir(folder)
+        folder.rmdir()
 
 
 def _init(fd: int) -> Init:
@@ -92,15 +84,12 @@ def _init(fd: int) -> Init:
     poll.register(fd, select.POLLIN)
     if not poll.poll(_INIT_WAIT_MS):
         raise OSError(f"the kernel sent no FUSE_INIT in {_INIT_WAIT_MS} ms")
-    request = os.read(fd, _REQUEST_BYTES)
-    (opcode,) = struct.unpack_from("<I", request, 4)
-    if opcode != _INIT:
+    request = os.read(fd, protocol.READ_BUFFER)
+    _, opcode, *_ = protocol.IN_HEADER.unpack_from(request)
+    if opcode != protocol.Op.INIT:
         raise OSError(f"the kernel's first request was {opcode}, not FUSE_INIT")
-    major, minor, _, flags = struct.unpack_from("<IIII", request, _IN_HEADER_BYTES)
-    if flags & _FLAG_EXT:
-        (more,) = struct.unpack_from("<I", request, _IN_HEADER_BYTES + 16)
-        flags |= more << 32
-    return Init(major, minor, flags)
+    major, minor, _, offered = protocol.offered(memoryview(request)[protocol.IN_HEADER.size :])
+    return Init(major, minor, offered)
 
 
 def kernel(proc: Path = Path("/proc")) -> KernelFacts:
@@ -136,10 +125,5 @@ def mount_point(path: Path, sys: Path = Path("/sys"), proc: Path = Path("/proc")
 
 def _mounted(path: Path, proc: Path) -> str | None:
     """File system type of what is mounted exactly there."""
-    wanted, kind = os.path.abspath(path), None
-    for line in (proc / "self/mountinfo").read_text().splitlines():
-        before, _, after = line.partition(" - ")
-        where = before.split()[4].encode().decode("unicode_escape")
-        if where == wanted:
-            kind = after.split()[0]  # the last one covers the others
-    return kind
+    there = [m.type for m in mounts(proc) if m.point == os.path.abspath(path)]
+    return there[-1] if there else None  # the last one covers the others

@@ -13,7 +13,6 @@ that range's; a body that cannot be finished breaks the connection.
 """
 
 import asyncio
-import struct
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -41,8 +40,6 @@ AHEAD_BYTES_MAX = 64 << 20
 AHEAD_RANGES_MAX = 4_096
 # Small answers leave together: a message to the socket each would cost more than their bytes.
 JOINED_BYTES = 256 << 10
-
-_RECORD = struct.Struct("<IQ")
 
 
 class _Request(msgspec.Struct, forbid_unknown_fields=True):
@@ -209,17 +206,17 @@ class _Out:
         if isinstance(result, HubSpokeError):
             error = as_s3_error(result)
             message = error.message.encode("utf-8", "replace")
-            await self._add(_RECORD.pack(error.status, len(message)) + message)
+            await self._add(wire.RANGE_RECORD.pack(error.status, len(message)) + message)
             return
         body = result.body
         if isinstance(body, FileSpan):
             try:
-                await self._add(_RECORD.pack(200, result.length))
+                await self._add(wire.RANGE_RECORD.pack(200, result.length))
                 await self._span(body)
             finally:
                 body.release()
             return
-        await self._add(_RECORD.pack(200, result.length))
+        await self._add(wire.RANGE_RECORD.pack(200, result.length))
         if isinstance(body, bytes):
             await self._add(body)
             return

@@ -142,3 +142,15 @@ def test_store_that_cannot_be_listed_is_a_problem(tmp_path: Path) -> None:
     assert "cannot be listed" in store.found and str(tmp_path / "none") in store.found
     assert store.remedy is not None and "--store" in store.remedy
     assert not any(f.check == "fuse" for f in found)  # a hub mounts nothing
+
+
+def test_a_mount_point_is_found_by_its_exact_name(tmp_path: Path) -> None:
+    """The kernel writes blanks as \\040 and other characters as they are."""
+    point = tmp_path / "with blank and \N{SNOWMAN}"
+    point.mkdir()
+    proc = tmp_path / "proc"
+    (proc / "self").mkdir(parents=True)
+    shown = str(point).replace(" ", "\\040")
+    line = f"40 1 0:50 / {shown} ro,nosuid - fuse.hubspoke hubspoke ro\n"
+    (proc / "self" / "mountinfo").write_text(line, encoding="utf-8")
+    assert facts_mount.mount_point(point, proc=proc).mounted == "fuse.hubspoke"

@@ -7,7 +7,6 @@ nothing but connections: what may be remembered is the spoke's to decide, which 
 import asyncio
 import errno
 import json
-import struct
 import xml.etree.ElementTree as ElementTree
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -28,7 +27,6 @@ CONNECTIONS_MAX = 64
 # As many in one request as a spoke takes, and in messages that it takes at once.
 RANGES_AT_ONCE = 4_096
 
-_RECORD = struct.Struct("<IQ")
 _RETRIED = frozenset({408, 429, 500, 502, 503, 504})
 _REQUEST_ID = "x-amz-request-id"  # of each answer of a door, also of one without a body
 ENDPOINT = "http://127.0.0.1:8080"  # a spoke's data port, unless its --listen says otherwise
@@ -44,16 +42,12 @@ class Endpoint:
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=SILENCE_S)
-        self._session = aiohttp.ClientSession(
+        self.session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX),
             timeout=timeout,
             auto_decompress=False,  # an object that is stored packed is read as it is
             skip_auto_headers=("Accept-Encoding",),
         )
-
-    @property
-    def session(self) -> aiohttp.ClientSession:
-        return self._session
 
     @asynccontextmanager
     async def request(
@@ -74,7 +68,7 @@ class Endpoint:
         while True:
             attempt += 1
             try:
-                response = await self._session.request(method, url, headers=headers, data=body)
+                response = await self.session.request(method, url, headers=headers, data=body)
             except (aiohttp.ClientError, TimeoutError) as e:
                 if attempt == ATTEMPTS:
                     raise self._unreachable(e, path) from e
@@ -103,16 +97,14 @@ class Endpoint:
             errno.ECONNREFUSED, f"{path}: no answer from {self.url} ({what}); is a spoke there?"
         )
 
-    async def body(
-        self, path: str, headers: dict[str, str] | None = None
-    ) -> tuple[bytes, aiohttp.ClientResponse]:
+    async def body(self, path: str, headers: dict[str, str] | None = None) -> bytes:
         """A whole answer of GET; a body that breaks off is asked for again."""
         attempt = 0
         while True:
             attempt += 1
             try:
                 async with self.request("GET", path, headers=headers) as response:
-                    return await response.read(), response
+                    return await response.read()
             except (aiohttp.ClientError, TimeoutError) as e:
                 if attempt == ATTEMPTS:
                     raise self._unreachable(e, path) from e
@@ -168,8 +160,8 @@ class Endpoint:
                 path = wire.PREFIX.strip("/") + "/ranges"
                 async with self.request("POST", path, body=body) as response:
                     for i in missing:
-                        head = await response.content.readexactly(_RECORD.size)
-                        status, length = _RECORD.unpack(head)
+                        head = await response.content.readexactly(wire.RANGE_RECORD.size)
+                        status, length = wire.RANGE_RECORD.unpack(head)
                         data = await response.content.readexactly(length)
                         if status == 200:
                             found[i] = data

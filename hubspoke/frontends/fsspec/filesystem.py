@@ -179,9 +179,6 @@ class HubSpokeFileSystem(AsyncFileSystem):  # type: ignore[misc]  # fsspec has n
         except FileNotFoundError:
             return None
 
-    def exists(self, path: str, **kwargs: Any) -> bool:
-        return bool(sync(self.loop, self._exists, path, **kwargs))
-
     def ukey(self, path: str) -> str:
         """The version: equal as long as the bytes are the same."""
         return str(self.info(path)["version"])
@@ -218,12 +215,11 @@ class HubSpokeFileSystem(AsyncFileSystem):  # type: ignore[misc]  # fsspec has n
         if first or end is not None:
             headers["Range"] = f"bytes={first}-{'' if end is None else end - 1}"
         try:
-            body, _response = await endpoint.body(path, headers)
+            return await endpoint.body(path, headers)
         except OSError as e:
             if e.errno == errno.EINVAL and first:  # 416: begins behind the last byte
                 return b""
             raise
-        return body
 
     async def _cat_ranges(
         self,

@@ -46,9 +46,6 @@ class Backings:
         self._counters = counters
         self._lent: dict[int, Callable[[], None]] = {}  # by backing id: how it is given back
 
-    def __len__(self) -> int:
-        return len(self._lent)
-
     def whole(self, resolved: Resolved) -> bool:
         """Whether a node of this version may be one of a whole file."""
         return self.able and self._files.whole(resolved)

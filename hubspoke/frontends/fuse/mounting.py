@@ -53,10 +53,10 @@ class Mounted:
     device: str
 
 
-def mounts() -> list[MountEntry]:
+def mounts(proc: Path = Path("/proc")) -> list[MountEntry]:
     """Of this process' namespace, the later ones on top."""
     found = []
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+    for line in (proc / "self/mountinfo").read_text().splitlines():
         fields, _, more = line.partition(" - ")
         _, _, device, _, point, *_ = fields.split(" ")
         plain = _ESCAPED.sub(lambda m: chr(int(m[1], 8)), point)

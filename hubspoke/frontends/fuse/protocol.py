@@ -173,21 +173,27 @@ WANTED = (
 )
 
 
+def offered(body: bytes | memoryview) -> tuple[int, int, int, int]:
+    """What the kernel says in an INIT: version (major, minor), read-ahead, and all its flags."""
+    major, minor, read_ahead, flags = INIT_IN.unpack_from(body)
+    if flags & Init.INIT_EXT and len(body) >= INIT_IN.size + INIT_IN_EXT.size:
+        flags |= INIT_IN_EXT.unpack_from(body, INIT_IN.size)[0] << 32
+    return major, minor, read_ahead, flags
+
+
 def negotiate(body: bytes | memoryview, wishes: Wishes) -> tuple[bytes, Agreed | None]:
     """The answer to an INIT and what it means.
 
     Agreed is None when nothing is agreed yet: a newer major version is answered with ours and the
     kernel asks again. Raises ValueError for a kernel that is too old.
     """
-    major, minor, read_ahead, offered = INIT_IN.unpack_from(body)
+    major, minor, read_ahead, offers = offered(body)
     if major > MAJOR:
         return INIT_OUT.pack(MAJOR, MINOR, *[0] * 10), None
     if major < MAJOR or minor < MINOR_MIN:
         raise ValueError(f"FUSE {major}.{minor}; {MAJOR}.{MINOR_MIN} is needed (Linux 5.4)")
-    if offered & Init.INIT_EXT:
-        offered |= INIT_IN_EXT.unpack_from(body, INIT_IN.size)[0] << 32
     wanted = WANTED | (Init.PASSTHROUGH if wishes.passthrough else 0)
-    agreed = Agreed(min(minor, MINOR), Init(offered & wanted), min(read_ahead, wishes.read_ahead))
+    agreed = Agreed(min(minor, MINOR), Init(offers & wanted), min(read_ahead, wishes.read_ahead))
     flags = int(agreed.flags)
     reply = INIT_OUT.pack(
         MAJOR,
