@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from hubspoke.frontends.torch import admin_port
 from hubspoke.frontends.torch import hinted as module
 from hubspoke.torch import Meter, hinted
 
@@ -59,6 +61,11 @@ class Spoke:
 
     def plan(self) -> list[Any]:
         return [r for method, _, body in self.asked if method == "POST" for r in body["plan"]]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_told() -> None:
+    admin_port.TOLD[:] = bytes(len(admin_port.TOLD))
 
 
 @pytest.fixture
@@ -180,6 +187,49 @@ def test_a_spoke_out_of_reach_is_one_warning(caplog: pytest.LogCaptureFixture) -
         assert [first, *order] == list(range(1_000))
     assert len(caplog.records) == 1
     assert "loading goes on without it" in caplog.text
+
+
+def until_sent() -> None:
+    """Wait for the senders: what they have to say is said then."""
+    for thread in threading.enumerate():
+        if thread.name == "hubspoke hints":
+            thread.join(20)
+            assert not thread.is_alive()
+
+
+def test_a_spoke_out_of_reach_is_one_warning_in_the_process(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Of all epochs, of a second sampler and of the meter."""
+    away = "http://127.0.0.1:9"
+    with caplog.at_level(logging.WARNING):
+        for sampler in (hinted(range(100), place, spoke=away), hinted([[1, 2]], place, spoke=away)):
+            for _ in range(3):
+                list(sampler)
+                until_sent()
+        assert list(Meter("llm", spoke=away)([[1], [2]])) == [[1], [2]]
+    assert len(caplog.records) == 1
+    with caplog.at_level(logging.WARNING):
+        list(hinted(range(100), place, spoke="http://127.0.0.1:1"))
+        until_sent()
+    assert len(caplog.records) == 2, "another spoke is other news"
+
+
+def test_forked_workers_say_no_more_than_their_parent_or_siblings(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A loader's workers are new processes every epoch."""
+    told = []
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            if not (worker := os.fork()):
+                try:
+                    list(hinted(range(100), place, spoke="http://127.0.0.1:9"))
+                    until_sent()
+                finally:
+                    os._exit(len(caplog.records))
+            told.append(os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]))
+    assert told == [1, 0, 0]
 
 
 def test_another_port_is_told_with_what_would_be_right(caplog: pytest.LogCaptureFixture) -> None:

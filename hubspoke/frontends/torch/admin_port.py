@@ -1,14 +1,17 @@
 """A spoke's admin port as a training script sees it: may be slow, away or of no use at all.
 
 Nothing that happens here reaches the script: it is said once, in a warning, and the loader goes on
-without.
+without. Once is once for the script: an epoch has a sender of its own, and each worker of a loader
+is a new process every epoch, forked from one that may know nothing of it.
 """
 
 import http.client
 import json
 import logging
+import mmap
 import os
 import sys
+import zlib
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,14 +19,17 @@ log = logging.getLogger("hubspoke.torch")
 
 SPOKE = "http://127.0.0.1:8081"
 TIMEOUT_S = 5.0
+# A byte for each thing that was said, shared with what is forked from here. Two things that share
+# one are a warning less, two workers at the same microsecond one more.
+TOLD = mmap.mmap(-1, mmap.PAGESIZE)
 
 
 class AdminPort:
     """One connection, opened when it is used; for one thread."""
 
-    def __init__(self, spoke: str | None) -> None:
+    def __init__(self, spoke: str | None, what: str = "") -> None:
         """spoke: URL of the admin port; None: HUBSPOKE_ADMIN_URL, or the default port of this host.
-        Raises ValueError for what is no URL."""
+        what: it is used for. Raises ValueError for what is no URL."""
         self.url = spoke or os.environ.get("HUBSPOKE_ADMIN_URL") or SPOKE
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -33,7 +39,7 @@ class AdminPort:
         self._host, self._port = parts.hostname, parts.port
         self._path = parts.path.rstrip("/")
         self._connection: http.client.HTTPConnection | None = None
-        self._told = False
+        self._what = what
 
     def ask(
         self, method: str, path: str, document: Any = None
@@ -53,30 +59,37 @@ class AdminPort:
                 try:
                     found = json.loads(data) if data else None
                 except ValueError:  # an admin port answers in JSON, whatever it answers
-                    self.tell(
+                    _tell(
+                        self.url,
                         f"{self.url} answers HTTP {answer.status}, not as a spoke's admin port; "
-                        f"expected its URL, as {SPOKE}"
+                        f"expected its URL, as {SPOKE}",
                     )
                     return None
                 return answer.status, found, float(retry) if retry.isdigit() else None
             except (OSError, http.client.HTTPException) as e:
                 self.close()
                 if fresh or not kept:  # a kept connection may have been closed meanwhile
-                    self.tell(f"{self.url} does not answer ({e!r})")
+                    _tell(self.url, f"{self.url} does not answer ({e!r})")
                     return None
         return None
 
-    def tell(self, what: str) -> None:
-        """Warn, the first time."""
-        if not self._told:
-            self._told = True
-            log.warning("%s: loading goes on without it", what)
+    def tell(self, text: str) -> None:
+        """Warn of what this spoke is used for, the first time."""
+        _tell(f"{self.url} {self._what}", text)
 
     def close(self) -> None:
         """Close the connection; the next question opens one."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _tell(about: str, text: str) -> None:
+    """Warn, unless something was said about this before."""
+    at = zlib.crc32(about.encode()) % len(TOLD)
+    if not TOLD[at]:
+        TOLD[at] = 1
+        log.warning("%s: loading goes on without it", text)
 
 
 def checked(job: str) -> str:

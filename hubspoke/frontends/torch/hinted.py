@@ -81,7 +81,9 @@ class HintedOrder(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         part = worker()
         job = f"{self._job}-rank{rank()}" + ("" if part is None else f"-worker{part}")
-        sender = _Sender(AdminPort(self._spoke), job, self._locate, self._window, self._ahead)
+        sender = _Sender(
+            AdminPort(self._spoke, "hints"), job, self._locate, self._window, self._ahead
+        )
         source = iter(self._order)
         drawn = deque(islice(source, self._ahead))
         sender.send(drawn)

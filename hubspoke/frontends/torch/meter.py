@@ -32,7 +32,7 @@ class Meter:
     ) -> None:
         """spoke: as for `hinted`. samples: of a batch; None: the length of its first tensor."""
         self._path = f"/v1/jobs/{checked(job)}"
-        self._port = AdminPort(spoke)
+        self._port = AdminPort(spoke, "meter")
         self._samples = samples
         self._every_s = every_s
         self._lock = threading.Lock()
