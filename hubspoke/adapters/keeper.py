@@ -26,7 +26,8 @@ _MESSAGES_MAX = 1_024
 LOOK_S = 1.0  # between two looks at what the daemon wants kept
 CRASHES_MAX, CRASHES_WITHIN_S = 5, 60.0
 BACKOFF_S = 0.1
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+_TO_END = (signal.SIGTERM, signal.SIGINT)
+_SIGNALS = (*_TO_END, signal.SIGCHLD)
 _PR_SET_PDEATHSIG = 1
 _SENT_BY_KERNEL = 0x80  # si_code of what a terminal sends, to all of its processes
 # What the parent sends in place of its own SIGTERM or SIGINT: who signals all processes of a group
@@ -126,7 +127,9 @@ def _watch(pid: int, ours: socket.socket, kept: dict[str, int]) -> tuple[int, bo
     while True:
         told = signal.sigtimedwait(_SIGNALS, LOOK_S)
         _drain(ours, kept)
-        if told is not None and told.si_signo != signal.SIGCHLD:
+        # Interrupted after its deadline (stopped and continued, by Ctrl-Z or a debugger, or the
+        # machine slept), CPython 3.11 to 3.13 return a siginfo that nobody filled in.
+        if told is not None and told.si_signo in _TO_END:
             stopping = True
             if told.si_code != _SENT_BY_KERNEL:  # which told the daemon, too
                 os.kill(pid, PASSED_ON)

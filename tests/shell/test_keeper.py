@@ -5,10 +5,13 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+
+from hubspoke.adapters import keeper
 
 DAEMON = textwrap.dedent("""
     import os, signal, sys, threading
@@ -147,3 +150,15 @@ def test_the_daemon_ends_with_its_parent() -> None:
         assert process.stdout is not None
         assert process.stdout.read() == ""
         assert word == "new" and pid
+
+
+def test_a_parent_that_was_stopped_and_goes_on_was_not_told_to_end() -> None:
+    """As by a debugger, Ctrl-Z and fg, or a paused container: the wait is interrupted after its
+    own deadline, and what sigtimedwait then returns is no signal (CPython 3.11 to 3.13)."""
+    with daemon("keep") as process:
+        first = line(process)
+        os.kill(process.pid, signal.SIGSTOP)
+        time.sleep(keeper.LOOK_S * 1.2)  # its deadline has to pass
+        os.kill(process.pid, signal.SIGCONT)
+        os.kill(int(first[1]), signal.SIGKILL)
+        assert line(process)[:2] == ["again", "x"]
