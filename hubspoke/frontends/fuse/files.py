@@ -5,7 +5,9 @@ READ -> page cache has it -> one copy into a buffer, one into the kernel, no tas
 """
 
 import errno
+import mmap
 import os
+from collections.abc import AsyncIterator
 
 from hubspoke.errors import NoSuchKey, VersionChanged
 from hubspoke.frontends.fuse import protocol
@@ -15,7 +17,7 @@ from hubspoke.frontends.fuse.errors import Refused
 from hubspoke.frontends.fuse.nodes import Node, NodeTable
 from hubspoke.frontends.fuse.own_files import OwnFiles
 from hubspoke.frontends.fuse.reader import MountReader
-from hubspoke.ports import FileSpan, ReadResult
+from hubspoke.ports import FileSpan
 from hubspoke.report.facts import KernelCounters
 
 CLIENTS_MAX = 4_096
@@ -42,7 +44,9 @@ class Files:
         self._nodes = nodes
         self._reader = reader
         self._own = own
-        self._buffer = memoryview(bytearray(protocol.MAX_PAGES * protocol.PAGE))
+        # At a page's start, where malloc puts nothing: copies out of the kernel to 16 bytes behind
+        # it take twice as long on AMD's Zen 3 (rep movsb). Filled and answered without a wait.
+        self._buffer = memoryview(mmap.mmap(-1, protocol.MAX_PAGES * protocol.PAGE))
         self._clients: dict[int, str] = {}
 
     def open(self, unique: int, node_id: int, body: memoryview, pid: int) -> None:
@@ -153,7 +157,15 @@ class Files:
         if not self._reader.serves(resolved):
             raise VersionChanged(f"{resolved.name} is no longer version {resolved.entry.version}")
         result = await self._reader.read(resolved, offset, size, client)
-        self._answers.bytes(unique, await _gathered(result))
+        body = result.body
+        if isinstance(body, FileSpan):
+            buffer = (
+                self._buffer[:size] if size <= len(self._buffer) else memoryview(bytearray(size))
+            )
+            _copy(body, buffer)
+            self._answers.bytes(unique, buffer)
+        else:
+            self._answers.bytes(unique, body if isinstance(body, bytes) else await _joined(body))
 
     async def _read_own(self, unique: int, node: Node, handle: int, offset: int, size: int) -> None:
         if node.is_folder:
@@ -161,25 +173,22 @@ class Files:
         self._answers.bytes(unique, await self._own.read(node.key, handle, offset, size))
 
 
-async def _gathered(result: ReadResult) -> bytes | bytearray:
-    """The whole range as one buffer."""
-    body = result.body
-    if isinstance(body, bytes):
-        return body
-    if isinstance(body, FileSpan):
-        return _copied(body)
+async def _joined(pieces: AsyncIterator[bytes | FileSpan]) -> bytearray:
     whole = bytearray()
-    async for piece in body:
-        whole += _copied(piece) if isinstance(piece, FileSpan) else piece
+    async for piece in pieces:
+        if isinstance(piece, FileSpan):
+            copied = memoryview(bytearray(piece.length))
+            _copy(piece, copied)
+            whole += copied
+        else:
+            whole += piece
     return whole
 
 
-def _copied(span: FileSpan) -> bytearray:
+def _copy(span: FileSpan, buffer: memoryview) -> None:
     """The page cache has it, or all but a page or two."""
-    buffer = bytearray(span.length)
     try:
         if os.preadv(span.descriptor, [buffer], span.offset) != span.length:
             raise Refused(errno.EIO, "a cache file is shorter than what it should hold")
     finally:
         span.release()
-    return buffer
