@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from hubspoke.core.cache import Cache
+from hubspoke.core.cached_object import CachedObject
 from hubspoke.core.epochs.follow import Follower
 from hubspoke.core.epochs.guesses import REFUTED_AT, Guesses
 from hubspoke.core.epochs.items import ListedItems
@@ -117,20 +118,41 @@ def test_nothing_of_the_epoch_goes_for_what_a_guess_reads_later() -> None:
     assert made.shelf.victim(late, demand=False, last_resort=False) is None
 
 
-def test_large_files_are_kept_while_the_first_reads_decide() -> None:
-    n, held = 64, 32
+def large_files(
+    n: int, here: "np.ndarray[tuple[int], np.dtype[np.int32]]"
+) -> tuple[list[CachedObject], LargeFiles, Cache]:
+    """A cache that is full of these of n objects of 1 MiB."""
     names = Names({f"d/{i:02}": MIB for i in range(n)})
-    cache = Cache(held * MIB)
+    cache = Cache(len(here) * MIB)
     objects = [cache.open(name, e)[0] for name, e in names.entries.items()]
     items = ListedItems(("b", "d/"), names, record=None)
     while not items.complete:
         items.grow()
-    second, third = order(2, n=n), order(3, n=n)
-    job = at_the_end(order(1, second, third, n=n, window=4), n)
-    for number in order(1, n=n).items[:held].tolist():
+    for number in here.tolist():
         cache.fly(objects[number], 0, len(objects[number].pages))
         cache.arrived(objects[number], 0, len(objects[number].pages))
-    files = LargeFiles(items, cache)
+    return objects, LargeFiles(items, cache), cache
+
+
+def test_what_each_guess_opens_first_is_kept_of_large_files() -> None:
+    n = 64
+    first, second, third = order(1, n=n), order(2, n=n), order(3, n=n)
+    job = at_the_end(order(1, second, third, n=n, window=4), n)
+    kept = {int(i) for o in (second, third) for i in o.items[:2]} - {int(first.items[-1])}
+    others = [i for i in first.items[:-1].tolist() if i not in kept]
+    objects, files, cache = large_files(n, np.array([*kept, *others[:28]], np.int32))
+    reading = dict.fromkeys(others[28:30], 0)
+    assert files.follow([job], reading, objects[0].data_set)
+    wanted = Wanted(objects[int(first.items[-1])], 0, demand=True)
+    gone = {objects.index(obj) for obj, _, _ in cache.make_room(28 * MIB, wanted)}
+    assert gone == set(others[:28])
+
+
+def test_large_files_are_kept_while_the_first_reads_decide() -> None:
+    n, held = 64, 32
+    second, third = order(2, n=n), order(3, n=n)
+    job = at_the_end(order(1, second, third, n=n, window=4), n)
+    objects, files, cache = large_files(n, order(1, n=n).items[:held])
     reading = dict.fromkeys(order(1, n=n).items[-3:-1].tolist(), 0)
     assert files.follow([job], reading, objects[0].data_set)
     coming = [int(c.name.key[2:]) for c in files.propose(0, 4096, NEVER, hungry=False)]

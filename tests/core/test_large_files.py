@@ -68,6 +68,15 @@ def test_of_a_file_that_is_being_read_only_what_lies_behind_its_reader_goes() ->
     assert gone == [(15, 1), (15, 0), (8, 7)]
 
 
+def test_what_readers_pass_goes_before_what_is_still_to_be_read() -> None:
+    folder = Folder(read=[15], reading={15: 0})
+    assert folder.dropped(folder.objects[7], demand=True) == [(8, 7)]
+    data_set = folder.objects[0].data_set
+    assert folder.files.follow([folder.job], {15: 2 * MIB}, data_set)
+    gone = folder.dropped(folder.objects[7], demand=True, blocks=4)
+    assert gone == [(15, 1), (15, 0), (8, 6)]
+
+
 def test_heads_of_the_files_opened_next_come() -> None:
     folder = Folder(read=[15, 14], reading={15: 0, 14: 0})
     found = folder.files.propose(0, MIB, NEVER, hungry=False)

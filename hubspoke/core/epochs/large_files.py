@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hubspoke.core.cache import Cache
+from hubspoke.core.cached_object import CachedObject
 from hubspoke.core.epochs.follow import NOWHERE, Follower
 from hubspoke.core.epochs.items import ListedItems
 from hubspoke.core.epochs.job import Job
@@ -43,6 +44,7 @@ class LargeFiles:
         self._due = np.zeros(0)
         self._victims: Iterator[tuple[float, ItemPages]] = iter(())
         self._next: tuple[float, ItemPages] | None = None
+        self._passed: list[tuple[float, ItemPages]] = []  # by readers, what is read soonest first
         self._progress = 0
         self._headed: dict[Follower, tuple[int, int, int]] = {}  # when heads were proposed
         self._follower: Follower | None = None
@@ -80,13 +82,7 @@ class LargeFiles:
         """See ItemOrder."""
         self._refresh()
         least = self._wanted_at(wanted, last_resort=last_resort)
-        found = self._take(least)
-        progress = sum(self._reading.values())
-        if found is None and progress != self._progress:
-            self._progress = progress
-            self._look()
-            found = self._take(least)
-        return found
+        return self._take(least)
 
     def _refresh(self) -> None:
         """After an opening."""
@@ -109,6 +105,13 @@ class LargeFiles:
     def _take(self, least: float) -> ItemPages | None:
         if self._next is None:
             self._next = next(self._victims, None)
+        if self._next is None or self._next[0] < self._later:
+            # Before anything that is still to be read goes, what readers have passed meanwhile.
+            progress = sum(self._reading.values())
+            if progress != self._progress:
+                self._progress, self._passed = progress, self._behind()
+            if self._passed and self._passed[-1][0] > least:
+                return self._passed.pop()[1]
         if self._next is None or self._next[0] <= least:
             return None
         found, self._next = self._next[1], None
@@ -116,6 +119,7 @@ class LargeFiles:
 
     def _look(self) -> None:
         self._victims, self._next = self._farthest(), None
+        self._passed, self._progress = [], 0
 
     def _wanted_at(self, wanted: Wanted | None, *, last_resort: bool) -> float:
         """What is read before this stays for it."""
@@ -142,29 +146,39 @@ class LargeFiles:
             place = f.place
             following = f.following()
             later = left + (np.full(n, n) if following is None else following.place)
+            # Whatever comes first of an epoch is kept for it: any files are as good as any others.
+            for guess in f.guesses():
+                first = guess.place < max(1, len(self._reading))
+                later = np.where(first, np.minimum(later, left + guess.place), later)
             coming = ~job.read & (place >= f.base) & (place != NOWHERE)
             due = np.minimum(due, np.where(coming, np.maximum(place - f.front, 0), later))
         return due
 
     def _farthest(self) -> Iterator[tuple[float, ItemPages]]:
-        """Blocks that may go, those that are read last first."""
+        """Blocks that may go of files that are not being read, those that are read last first."""
         for number in np.argsort(-self._due, kind="stable").tolist():
             obj = self._cache.current(self.items.object_name(number))
-            if obj is None or not obj.resident:
-                continue
-            read_to = self._reading.get(number)
-            pages = len(obj.pages)
-            end = (
-                pages
-                if read_to is None
-                else read_to // (PAGES_PER_BLOCK * PAGE_BYTES) * PAGES_PER_BLOCK
-            )
-            first = (end - 1) // PAGES_PER_BLOCK * PAGES_PER_BLOCK
-            while first >= 0:
-                last = min(first + PAGES_PER_BLOCK, pages)
-                if obj.pages.any(first, last, IS_COMING):
-                    yield float(self._due[number]), ItemPages(obj, first, last, _stays)
-                first -= PAGES_PER_BLOCK
+            if obj is not None and obj.resident and number not in self._reading:
+                yield from self._blocks(number, obj, len(obj.pages))
+
+    def _behind(self) -> list[tuple[float, ItemPages]]:
+        """Blocks that readers have passed."""
+        found: list[tuple[float, ItemPages]] = []
+        for number, read_to in self._reading.items():
+            obj = self._cache.current(self.items.object_name(number))
+            if obj is not None and obj.resident:
+                end = read_to // (PAGES_PER_BLOCK * PAGE_BYTES) * PAGES_PER_BLOCK
+                found += self._blocks(number, obj, end)
+        return sorted(found, key=lambda due_and_pages: -due_and_pages[0])[::-1]
+
+    def _blocks(
+        self, number: int, obj: CachedObject, end: int
+    ) -> Iterator[tuple[float, ItemPages]]:
+        """Of a file before page `end`, the last one first."""
+        for first in range((end - 1) // PAGES_PER_BLOCK * PAGES_PER_BLOCK, -1, -PAGES_PER_BLOCK):
+            last = min(first + PAGES_PER_BLOCK, end)
+            if obj.pages.any(first, last, IS_COMING):
+                yield float(self._due[number]), ItemPages(obj, first, last, _stays)
 
     # -- what comes ---------------------------------------------------------------------------
 

@@ -215,7 +215,7 @@ class Heads:
             jobs = [j for j in found.jobs.all if now - j.last_at < IDLE_S]
         if not files.live:
             return None
-        if not jobs or any(j.follower is None for j in jobs):
+        if not jobs or any(j.follower is None and not j.guessing for j in jobs):
             if files.known is not None:
                 files.known.end()
             return None
