@@ -1,11 +1,7 @@
 """Where each page of an object is, in little memory: nothing for what never came.
 
 One code a page says its state and what is known of its use. The codes of a block (256 pages) are
-one immutable byte string, kept in one of three forms:
-
-    uniform   all pages alike            shared by all such blocks of the process
-    short     up to 15 pages not absent  their indices, then their codes; equal ones are shared
-    full      anything else              256 bytes
+one immutable byte string, kept in one of three forms (`page_forms`).
 
 Blocks are found by groups of 256: a dict by group, and inside it a search in C over one byte a
 block. So a block that is wholly there costs some 10 bytes of book, a lone page about as much,
@@ -15,61 +11,24 @@ block, so the first group is not in the dict and its columns are immutable: byte
 byte are shared by the interpreter, and with 20,000 objects dict and arrays were 8 bytes a page.
 """
 
-import re
 from collections.abc import Iterator
-from functools import lru_cache
 
-from hubspoke.core.page_codes import ABSENT, PAGES_PER_BLOCK, STATE, Codes
+from hubspoke.core.page_codes import PAGES_PER_BLOCK, STATE, Codes
+from hubspoke.core.page_forms import (
+    EMPTY,
+    FEW,
+    UNIFORM,
+    all_short,
+    any_short,
+    code_of,
+    expand,
+    pack,
+    repacked,
+)
 
 BLOCKS_PER_GROUP = 256
 _GROUP_PAGES = BLOCKS_PER_GROUP * PAGES_PER_BLOCK
-_SHORT_MAX = 15
-# Equal short forms that are shared: one and two pages at any place, in their usual states.
-_SHARED_MAX = 4_096
-
-_UNIFORM = [bytes((code,)) * PAGES_PER_BLOCK for code in range(32)]
-_EMPTY = _UNIFORM[ABSENT]
-_HELD = re.compile(rb"[^\x00]")
 _NO_MARK = b"\x00"
-
-
-@lru_cache(_SHARED_MAX)
-def _shared(short: bytes) -> bytes:
-    return short
-
-
-@lru_cache(1_024)
-def _expand(short: bytes) -> bytes:
-    n = len(short) >> 1
-    full = bytearray(PAGES_PER_BLOCK)
-    for page, code in zip(short[:n], short[n:], strict=True):
-        full[page] = code
-    return bytes(full)
-
-
-def _all_short(short: bytes, first: int, last: int, codes: Codes) -> bool:
-    if last - first > 4:
-        return codes.all.fullmatch(_expand(short), first, last) is not None
-    n = len(short) >> 1
-    for page in range(first, last):
-        at = short.find(page, 0, n)
-        if (codes.absent if at < 0 else short[n + at] in codes.members) is False:
-            return False
-    return True
-
-
-def _pack(full: bytes, n: int) -> bytes:
-    """The smallest form of a block of which the first n pages exist."""
-    code = full[0]
-    if full.count(code, 0, n) == n:
-        return _UNIFORM[code]
-    if n < PAGES_PER_BLOCK:
-        full = full[:n] + bytes(PAGES_PER_BLOCK - n)
-    if PAGES_PER_BLOCK - full.count(ABSENT) > _SHORT_MAX:
-        return full
-    pages = bytes(m.start() for m in _HELD.finditer(full))
-    short = pages + full.translate(None, b"\x00")
-    return _shared(short) if len(pages) <= 2 else short
 
 
 class _Group:
@@ -103,15 +62,17 @@ class PageMap:
         """State of one page."""
         return self._full(page // PAGES_PER_BLOCK)[page % PAGES_PER_BLOCK] & STATE
 
-    def _full(self, block: int) -> bytes:
+    def _held(self, block: int) -> bytes:
+        """A block in the form it is kept in."""
         group = self._others.get(block >> 8) if block >> 8 else self._first
         if group is None:
-            return _EMPTY
+            return EMPTY
         at = group.index.find(block & 255)
-        if at < 0:
-            return _EMPTY
-        held = group.maps[at]
-        return held if len(held) == PAGES_PER_BLOCK else _expand(held)
+        return EMPTY if at < 0 else group.maps[at]
+
+    def _full(self, block: int) -> bytes:
+        held = self._held(block)
+        return held if len(held) == PAGES_PER_BLOCK else expand(held)
 
     # -- searching ----------------------------------------------------------------------------
 
@@ -127,20 +88,41 @@ class PageMap:
             if at < 0:
                 return codes.absent
             held = group.maps[at]
-            if held is _UNIFORM[held[0] & 31]:
+            if held is UNIFORM[held[0] & 31]:
                 return held[0] in codes.members
             if len(held) == PAGES_PER_BLOCK:
                 return codes.all.fullmatch(held, first - base, last - base) is not None
-            return _all_short(held, first - base, last - base, codes)
+            return all_short(held, first - base, last - base, codes)
         return all(
             codes.all.fullmatch(full, a, b) is not None for full, a, b in self._parts(first, last)
         )
 
     def any(self, first: int, last: int, codes: Codes) -> bool:
-        return any(codes.any.search(full, a, b) for full, a, b in self._parts(first, last))
+        """Whether some page of the range is one of `codes`."""
+        block = first >> 8
+        base = block << 8
+        if first < last <= base + PAGES_PER_BLOCK:
+            held = self._held(block)
+            if held is UNIFORM[held[0] & 31]:
+                return held[0] in codes.members
+            if len(held) == PAGES_PER_BLOCK:
+                return codes.any.search(held, first - base, last - base) is not None
+            return any_short(held, first - base, last - base, codes)
+        for full, a, b in self._parts(first, last):
+            if codes.any.search(full, a, b) is not None:
+                return True
+        return False
 
     def count(self, first: int, last: int, codes: Codes) -> int:
         """How many pages of the range are one of `codes`."""
+        block = first >> 8
+        base = block << 8
+        if last - base <= PAGES_PER_BLOCK:
+            held = self._held(block)
+            if held is UNIFORM[held[0] & 31]:
+                return last - first if held[0] in codes.members else 0
+            if last - first == 1 and len(held) < PAGES_PER_BLOCK:
+                return int(code_of(held, first - base) in codes.members)
         n = 0
         for full, a, b in self._parts(first, last):
             part = full[a:b]
@@ -185,9 +167,13 @@ class PageMap:
             else:
                 stop = min(last, base + PAGES_PER_BLOCK)
                 at = group.index.find(block & 255)
-                held = _EMPTY if at < 0 else group.maps[at]
-                if held is not _UNIFORM[held[0] & 31]:
-                    full = held if len(held) == PAGES_PER_BLOCK else _expand(held)
+                held = EMPTY if at < 0 else group.maps[at]
+                if held is UNIFORM[held[0] & 31]:
+                    alike = held[0] in codes.members
+                elif stop - first == 1 and len(held) < PAGES_PER_BLOCK:
+                    alike = code_of(held, first - base) in codes.members
+                else:
+                    full = held if len(held) == PAGES_PER_BLOCK else expand(held)
                     for m in codes.runs.finditer(full, first - base, stop - base):
                         if base + m.start() != end:
                             if end >= 0:
@@ -196,7 +182,6 @@ class PageMap:
                         end = base + m.end()
                     first = stop
                     continue
-                alike = held[0] in codes.members
             if alike:
                 if first != end:
                     if end >= 0:
@@ -220,8 +205,17 @@ class PageMap:
             end = min(last, base + PAGES_PER_BLOCK)
             group = self._others.get(block >> 8) if block >> 8 else self._first
             at = -1 if group is None else group.index.find(block & 255)
-            held = _EMPTY if group is None or at < 0 else group.maps[at]
-            full = held if len(held) == PAGES_PER_BLOCK else _expand(held)
+            held = EMPTY if group is None or at < 0 else group.maps[at]
+            if end - first <= FEW and (held is EMPTY or len(held) < PAGES_PER_BLOCK):
+                short = b"" if held is EMPTY else held
+                n = min(PAGES_PER_BLOCK, self._pages - base)
+                packed = repacked(short, first - base, end - base, table, n)
+                if packed is not None:
+                    changed = True
+                    self._keep(block, group, at, packed)
+                first = end
+                continue
+            full = held if len(held) == PAGES_PER_BLOCK else expand(held)
             part = full[first - base : end - base]
             new = part.translate(table)
             if new != part:
@@ -237,14 +231,17 @@ class PageMap:
 
     def _put(self, block: int, group: _Group | None, at: int, full: bytes) -> None:
         """group, at: where the block is, if it is anywhere."""
-        packed = _pack(full, min(PAGES_PER_BLOCK, self._pages - block * PAGES_PER_BLOCK))
+        packed = pack(full, min(PAGES_PER_BLOCK, self._pages - block * PAGES_PER_BLOCK))
+        self._keep(block, group, at, packed)
+
+    def _keep(self, block: int, group: _Group | None, at: int, packed: bytes) -> None:
         if group is None:
             self._add(block >> 8, _Group(block & 255, packed))
         elif at < 0:
             group.index += bytes((block & 255,))
             group.maps.append(packed)
             group.marks += _NO_MARK
-        elif packed is _EMPTY and not group.marks[at]:
+        elif packed is EMPTY and not group.marks[at]:
             self._remove(block >> 8, group, at)
         else:
             group.maps[at] = packed
@@ -288,7 +285,7 @@ class PageMap:
             assert mark == 0, "a wholly absent block is in no order"
             return
         group.marks = group.marks[:at] + bytes((mark,)) + group.marks[at + 1 :]
-        if not mark and group.maps[at] is _EMPTY:
+        if not mark and group.maps[at] is EMPTY:
             self._remove(block >> 8, group, at)
 
     def blocks(self) -> Iterator[int]:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from hubspoke.core import page_codes as codes
 from hubspoke.core.frames import Frames, StoredFrame
+from hubspoke.core.page_forms import EMPTY, pack, repacked
 from hubspoke.core.pages import PageMap
 
 PAGES = 70_000  # in two groups of blocks
@@ -66,6 +67,33 @@ def test_every_question_has_the_answer_of_a_byte_a_page(
     pages.change_all(codes.TO_DROP)
     pages.change_all(codes.TO_FORGET_ASKED)
     assert all(not pages.any(a, min(a + n, PAGES), codes.IS_COMING) for a, n in asked)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.sampled_from([1, 2, 15, 16, 17, 256]),
+    st.lists(
+        st.tuples(st.integers(0, 255), st.integers(1, 4), st.sampled_from(TABLES)), max_size=40
+    ),
+)
+def test_a_few_pages_are_changed_in_the_short_form_as_in_the_full_one(
+    n: int, changes: list[tuple[int, int, bytes]]
+) -> None:
+    short, plain, pages = b"", bytearray(256), PageMap(n)
+    for at, count, table in changes:
+        first, last = at % n, min(at % n + count, n)
+        before, plain[first:last] = bytes(plain), plain[first:last].translate(table)
+        changed = pages.change(first, last, table)
+        assert changed == (plain != before)
+        packed = pack(bytes(plain), n)
+        if len(short) < 256:
+            assert repacked(short, first, last, table, n) == (packed if changed else None)
+        short = b"" if packed is EMPTY else packed
+        for some in SETS:
+            runs = plain_runs(plain, first, last, some.members)
+            assert pages.runs(first, last, some) == runs
+            assert pages.any(first, last, some) == bool(runs)
+            assert not pages.any(first, first, some)
 
 
 def test_an_object_of_any_size_costs_nothing_until_pages_come() -> None:
