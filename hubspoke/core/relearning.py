@@ -77,26 +77,36 @@ class Relearning:
         self, moved: Mapping[Stream, Sequence[Access]], accesses: Sequence[Access], told: Told
     ) -> None:
         """Take in what reads were taken for; moved: the streams they belong to, if to any."""
-        touched: dict[Folder, None] = {}
+        touched: dict[Folder, _Way] = {}
+        # Many streams of one folder come in a row.
+        last: Folder | None = None
+        objects: str | None = None
         for folder, what, reads in _taken_for(moved, accesses):
-            what = self._objects(folder) or what
+            if folder is not last:
+                last, objects = folder, self._objects(folder)
+            what = objects or what
             if what is None or not reads:
                 continue
-            way = self._ways.get(folder)
+            way = touched.get(folder)
             if way is None:
-                way = self._ways[folder] = _Way()
-                if len(self._ways) > FOLDERS_MAX:
-                    self._ways.popitem(last=False)
-            self._ways.move_to_end(folder)
+                way = touched[folder] = self._way(folder)
             way.read(what, reads)
-            touched[folder] = None
-        for folder in touched:
-            way = self._ways[folder]
+        for folder, way in touched.items():
             before = way.changed()
             if before is not None:
                 if way.believed == RANDOM:
                     self._epochs.relearn(folder)
                 told(f"{'/'.join(folder)}: reads were {before}, are {way.believed}")
+
+    def _way(self, folder: Folder) -> _Way:
+        """As it was last, and now the latest of all."""
+        way = self._ways.get(folder)
+        if way is None:
+            way = self._ways[folder] = _Way()
+            if len(self._ways) > FOLDERS_MAX:
+                self._ways.popitem(last=False)
+        self._ways.move_to_end(folder)
+        return way
 
     def _objects(self, folder: Folder) -> str | None:
         """Of a folder whose objects are the items, in which order they are opened."""

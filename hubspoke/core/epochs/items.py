@@ -117,8 +117,24 @@ class ListedItems:
         """See `Items`. Of an object any read belongs to it; a record is read whole."""
         if folder_of(name) != self.folder:
             return None
-        item = int(self.numbers([name.key], [offset], [length])[0])
-        return None if item < 0 else item
+        found = self._listed(name.key)
+        if found is None:
+            return None
+        item = int(self._first[found])
+        if self.record is None:
+            return item
+        whole = min(self.record, int(self._size[found]) - offset)
+        return (
+            item + offset // self.record if offset % self.record == 0 and length == whole else None
+        )
+
+    def _listed(self, key: str) -> int | None:
+        """Place of an object in the listing; None: it has none."""
+        wanted = hash(key)
+        at = int(self._hash.searchsorted(wanted))
+        if at >= len(self._hash) or self._hash[at] != wanted:
+            return None
+        return int(self._object[at])
 
     def numbers(
         self, keys: Sequence[str], offsets: Sequence[int], lengths: Sequence[int]
@@ -147,10 +163,9 @@ class ListedItems:
 
     def touching(self, key: str, start: int, end: int) -> range:
         """Items that have bytes in [start, end) of the object; none if it is not listed."""
-        at = int(np.searchsorted(self._hash, hash(key)))
-        if at >= len(self._hash) or self._hash[at] != hash(key):
+        number = self._listed(key)
+        if number is None:
             return range(0)
-        number = int(self._object[at])
         first, last = self.of_object(number)
         if self.record is None:
             return range(first, last if start < self._size[number] else first)

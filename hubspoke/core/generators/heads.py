@@ -14,6 +14,7 @@ the files follows as far as the cache has room: the path is busy when streams be
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from hubspoke.core.cache import Cache
 from hubspoke.core.epochs.item_set import ItemSet
@@ -85,13 +86,14 @@ class Files:
 
     @property
     def believed(self) -> bool:
-        dense = sum(s.pattern is Pattern.SEQUENTIAL for s in self.live)
-        return (
-            self.shuffled
-            and self.repeats <= self.openings  # a second job may read the folder, too
-            and self.from_start >= FROM_START_MIN * self.openings
-            and dense >= min(OPENINGS_MIN, len(self.live))
-        )
+        # A second job may read the folder, too.
+        if not self.shuffled or self.repeats > self.openings:
+            return False
+        if self.from_start < FROM_START_MIN * self.openings:
+            return False
+        dense = (s for s in self.live if s.pattern is Pattern.SEQUENTIAL)
+        least = min(OPENINGS_MIN, len(self.live))
+        return sum(1 for _ in islice(dense, least)) == least
 
     def open(self, s: Stream) -> None:
         """A stream began."""
