@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 # A hub that is busy is asked six times in this time; readers then fail, or ask again themselves.
 BUSY_RETRY_S = 3.0
 BUSY_PAUSE_S = 0.05
+# Reads of one turn of the loop that are dealt together; then twice as many, and so on: a lane takes
+# four requests at a time.
+TOGETHER_MIN = 64
 
 OnFrames = Callable[[Sequence[wire.Frame]], Awaitable[None]]
 OnRange = Callable[[int, HubSpokeError | None], None]
@@ -53,6 +56,7 @@ class Filler:
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
         self._held_until = float("-inf")  # what was asked for with `later_s`
+        self._asked = self._deal_at = 0  # reads in this turn of the loop, and when to dispatch
         self._storing = Storing(core, disks, clock, self._start, self.dispatch)
         self.waiters = self._storing.waiters
 
@@ -75,9 +79,18 @@ class Filler:
         self.waiters.fail_all(HubUnavailable("the spoke is stopping"))
         await self.disks.close()
 
-    def ask(self, obj: CachedObject, offset: int, length: int, later_s: float = 0.0) -> bool:
+    def ask(
+        self,
+        obj: CachedObject,
+        offset: int,
+        length: int,
+        later_s: float = 0.0,
+        *,
+        together: bool = False,
+    ) -> bool:
         """Demand what is missing of a range, for the cache; False if it has no room for it or
-        no folder takes it. later_s: the hub need not be asked sooner."""
+        no folder takes it. later_s: the hub need not be asked sooner. together: what else is
+        demanded in this turn of the loop goes with it."""
         if self.disks.for_fill(obj.number) is None:
             return False
         new = self._core.unasked(obj, offset, length)
@@ -88,6 +101,8 @@ class Filler:
         if later_s:
             self._held_until = self._clock.now() + later_s
             asyncio.get_running_loop().call_later(later_s, self.dispatch)
+        elif new and together:
+            self._dispatch_soon()
         elif new:
             self.dispatch()
         else:
@@ -126,6 +141,22 @@ class Filler:
         self.punch(punched)
         for fetch in fetches:
             self._start(self._run(fetch))
+
+    def _dispatch_soon(self) -> None:
+        """`dispatch` when all that runs now has asked: one deal of many ranges is a request a lane,
+        and each by itself was one of its own until every lane had four. Of a thousand the first
+        are on their way before the last have asked."""
+        if not self._asked:
+            asyncio.get_running_loop().call_soon(self._dispatch_all)
+            self._deal_at = TOGETHER_MIN
+        self._asked += 1
+        if self._asked == self._deal_at:
+            self._deal_at *= 2
+            self.dispatch()
+
+    def _dispatch_all(self) -> None:
+        self._asked = 0
+        self.dispatch()
 
     def dispatch_unheld(self) -> None:
         """`dispatch`, if nothing is held back: the prediction that follows an access at once, and
@@ -237,6 +268,6 @@ class Filler:
         """See Storing.drop."""
         self._storing.drop(objects)
 
-    def wake(self, obj: CachedObject) -> None:
+    def wake(self, obj: CachedObject, first: int, last: int) -> None:
         """See Storing.wake."""
-        self._storing.wake(obj)
+        self._storing.wake(obj, [(first, last)])

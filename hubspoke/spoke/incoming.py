@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from hubspoke import wire
 from hubspoke.core.cache import CachedObject
 from hubspoke.core.fetches import Fetch
+from hubspoke.core.ids import page_span
 from hubspoke.errors import CorruptFrame, HubSpokeError
 
 # Taken from the lanes and not settled: more waits in the lanes, whose windows hold the hub back.
@@ -57,6 +58,11 @@ class Item:
     @property
     def frame(self) -> wire.Frame:
         return self.header, self.data
+
+    @property
+    def pages(self) -> tuple[int, int]:
+        """[first, last) that it brings."""
+        return page_span(self.header.offset, len(self.data))
 
     @property
     def stored(self) -> bool:

@@ -72,7 +72,9 @@ class Pieces:
             while True:
                 need.avoid = need.avoid or not self._disks.readable(obj.number)
                 was_local = self._local_pages(need, obj)
-                body = await self._from_cache(need, obj, offset, length, deadline, handle)
+                body = None
+                if was_local or need.held:
+                    body = await self._from_cache(need, obj, offset, length, deadline, handle)
                 if body is not None:
                     charged, need.charged = need.charged, 0
                     return Piece(body, charged, turned)
@@ -229,8 +231,9 @@ class Pieces:
         self, need: Need, obj: CachedObject, offset: int, future: "asyncio.Future[bytes]"
     ) -> None:
         if not future.cancelled() and future.exception() is None:
-            need.hold(offset, future.result())
-            self._filler.wake(obj)
+            data = future.result()
+            need.hold(offset, data)
+            self._filler.wake(obj, *page_span(offset, len(data)))
 
     async def _verified(self, need: Need, obj: CachedObject, frames: list[StoredFrame]) -> bool:
         """Check frames from before the start against their digests, on first touch. False: the
@@ -290,7 +293,7 @@ class Pieces:
         """Until everything is held or local."""
         offset = need.first * PAGE_BYTES
         length = obj.range_bytes(need.first, need.last)
-        if need.avoid or not self._filler.ask(obj, offset, length):
+        if need.avoid or not self._filler.ask(obj, offset, length, together=True):
             if not need.charged:
                 timeout_s = min(MEMORY_WAIT_S, deadline - self._clock.now())
                 await self.memory.take(handle, length, timeout_s)

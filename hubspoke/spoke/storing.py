@@ -13,7 +13,7 @@ not written, or not soon, goes to its readers from memory.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 
 from hubspoke import wire
 from hubspoke.adapters.disk_health import DiskSlow, Writing
@@ -210,13 +210,14 @@ class Storing:
         who: of the waiters' questions, whether anybody like that wants the pages.
         """
         left: list[Item] = []
+        handed: list[Item] = []
         for i in items:
-            if not who(obj.number, *page_span(i.header.offset, len(i.data))):
+            if not who(obj.number, *i.pages):
                 left.append(i)
             elif self._sound(obj, i):
                 self.waiters.hand(obj.number, i.header.offset, i.data)
-        if len(left) < len(items):
-            self.wake(obj)
+                handed.append(i)
+        self.wake(obj, (i.pages for i in handed))
         return left
 
     async def _disk_takes(self, obj: CachedObject, items: Sequence[Item]) -> None:
@@ -245,7 +246,7 @@ class Storing:
             self._core.arrived(fetch, index, offset, length, encoded, now)
         # Who came while they were being written may not want to read the disk.
         self._hand(obj, items, self.waiters.wanted)
-        self.wake(obj)
+        self.wake(obj, (i.pages for i in items))
 
     def _pass_by(self, obj: CachedObject, items: Sequence[Item]) -> None:
         """To the readers, and nowhere else."""
@@ -274,16 +275,17 @@ class Storing:
                 self._core.settled(i.running.fetch, index, offset, len(i.data), good=written)
             if not held:
                 self._unsettled.pop(obj.number, None)
-            self.wake(obj)
+            self.wake(obj, (i.pages for _, i in good))
             self.drop(self._core.cache.reap(obj))
 
         writing.ended.add_done_callback(settle)
         self._hand(obj, [i for _, i in good], self.waiters.needed)
 
-    def wake(self, obj: CachedObject) -> None:
-        """Tell the readers of an object who have all they need, in memory or in the cache."""
+    def wake(self, obj: CachedObject, spans: Iterable[tuple[int, int]]) -> None:
+        """Pages [first, last) of an object are in memory or in the cache: tell the readers who
+        have all they need."""
         state = self._core.cache.state
-        self.waiters.wake(obj.number, lambda a, b: state(obj, a, b) is ReadState.HIT)
+        self.waiters.wake(obj.number, spans, lambda a, b: state(obj, a, b) is ReadState.HIT)
 
     def drop(self, objects: list[CachedObject]) -> None:
         """Remove the files of objects that the core has dropped."""

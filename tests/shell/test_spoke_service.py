@@ -170,6 +170,27 @@ async def test_many_readers_of_one_range_cause_one_fetch() -> None:
             assert spoke.ledger.requests[ReadState.LATE] == 79
 
 
+async def test_reads_that_come_together_are_asked_for_together() -> None:
+    """Each by itself was a request of its own, up to four on every lane."""
+    async with a_hub() as (hub, app):
+        await hub.put(NAME, BODY)
+        async with a_spoke(hub) as spoke:
+            app.hold.clear()
+            places = [7 * 4096 * i for i in range(200)]
+            readers = [asyncio.create_task(get(spoke, place, 4096)) for place in places]
+
+            def asked() -> int:
+                return sum(len(f.ranges) for f in hub.fetches)
+
+            # The first leave before the last have asked: a lane is asked three times.
+            await until(lambda: asked() >= 64)
+            app.hold.set()
+            found = await asyncio.gather(*readers)
+            assert found == [BODY[place : place + 4096] for place in places]
+            assert asked() == 200
+            assert len(hub.fetches) <= 3 * TUNING.pacing.lanes
+
+
 async def test_a_fetch_that_a_busy_hub_refuses_is_asked_again() -> None:
     async with a_hub() as (hub, app):
         await hub.put(NAME, BODY)
