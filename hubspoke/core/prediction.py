@@ -162,8 +162,10 @@ class Prediction:
                 self.epochs.understood(folder, s.accesses)
         for each in self.epochs.observe(accesses, now, relearned):
             if self._config.infer_order and not self.tokens.looks_at(each.items.folder):
+                items = each.items
                 for job in each.jobs.all:
-                    self.inference.look(job, partial(each.adopt, job), now, each.items.shards)
+                    adopt = partial(each.adopt, job)
+                    self.inference.look(job, adopt, now, items.shards, items.numbering)
 
     @property
     def infers(self) -> bool:

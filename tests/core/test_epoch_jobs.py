@@ -166,6 +166,17 @@ def test_two_jobs_are_told_apart() -> None:
     assert {frozenset(r) for r in read} == {frozenset(o[:1_500].tolist()) for o in orders}
 
 
+def test_two_jobs_whose_clients_ask_twice_for_some_items_are_told_apart_as_soon() -> None:
+    jobs = Jobs(2_000)
+    orders = [np.random.default_rng(i).permutation(2_000).astype(np.int32) for i in range(2)]
+    for at in range(0, 300, 5):
+        for i, order in enumerate(orders):
+            part = order[at : at + 5].repeat([2, 1, 1, 1, 1] if at % 25 == 0 else 1)
+            jobs.take(part, [f"{i}/{at // 5 % 4}"] * len(part), at / 1_000)
+    assert sorted(len(job.order) for job in jobs.all) == [300, 300]
+    assert not any(job.repeats for job in jobs.all)
+
+
 def test_jobs_that_are_told_apart_keep_the_order_of_their_reads() -> None:
     jobs, orders = Jobs(N), [shuffled(0), shuffled(1)]
     run(jobs, orders, 1_500)

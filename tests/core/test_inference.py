@@ -229,6 +229,46 @@ def test_order_is_confirmed_by_later_reads_before_it_is_believed() -> None:
     assert "seed 42" in job.known.why and "confirmed by 64 reads" in job.known.why
 
 
+def test_files_that_the_loader_numbers_otherwise_are_recognised_and_go_on() -> None:
+    n = 2_001
+    files = np.random.default_rng(12).permutation(n)[:2_000].astype(np.int32)
+    inference, job = Inference(), Job(n)
+
+    def read_on(items: npt.NDArray[np.int32]) -> None:
+        for i in range(0, len(items), 16):
+            job.reads(items[i : i + 16].tolist())
+            inference.look(job, job.adopt, 0.0, (), files)
+            answer(inference)
+
+    read_on(files[torch_randperm(2_000, 42)[:128]])
+    assert job.known is not None
+    assert np.array_equal(job.known.items, files[torch_randperm(2_000, 42)])
+    second = files[torch_randperm(2_000, 43)]
+    job.next_epoch()
+    assert any(np.array_equal(guess.items, second) for guess in job.guesses)
+    job.decide(second.astype(np.int64))
+    read_on(second[:64])
+    job.next_epoch()
+    assert job.known is not None
+    assert np.array_equal(job.known.items, files[torch_randperm(2_000, 44)])
+
+
+def test_likely_seeds_are_tried_again_while_all_are_searched() -> None:
+    inference, job = Inference(), Job(2_000)
+    order = torch_randperm(2_000, 42).tolist()
+    job.reads(np.random.default_rng(13).permutation(order[1_000:])[:128].tolist())
+    inference.look(job, job.adopt, 0.0)
+    answer(inference)
+    (search_,) = inference.requests()
+    assert isinstance(search_, Question) and search_.thorough
+    assert inference.describe(job) == "all seeds are tried"
+    job.next_epoch()
+    read(inference, job, order[:256])
+    assert job.known is not None
+    inference.answered(search_.number, None, 0.0)
+    assert job.known is not None and "seed 42" in inference.describe(job)
+
+
 def test_window_is_how_far_workers_are_apart_however_many_reads_were_asked_about() -> None:
     rng = np.random.default_rng(11)
     order = torch_randperm(20_000, 42).tolist()
@@ -327,6 +367,17 @@ def test_beginning_of_a_known_order_is_not_confirmed_when_it_goes_on_otherwise()
     assert job.known is None
 
 
+def test_order_that_was_left_in_its_middle_is_not_believed_again() -> None:
+    inference, job = Inference(), Job(2_000)
+    order = torch_randperm(2_000, 42)
+    read(inference, job, order[:1_000].tolist())
+    assert job.known is not None
+    job.known = None
+    rest = np.random.default_rng(10**9 + 5).permutation(order[1_000:])
+    read(inference, job, rest[:320].tolist())
+    assert job.known is None
+
+
 def test_known_order_in_permuted_blocks_is_not_believed() -> None:
     inference, job = Inference(), Job(20_000)
     blocks = np.split(torch_randperm(20_000, 42)[:19_968], 312)
@@ -362,7 +413,7 @@ def test_job_of_no_known_order_is_asked_about_a_few_times_and_searched_for_once_
             requests += answer(inference)
         job.next_epoch()
     questions = [r for r in requests if isinstance(r, Question)]
-    assert len(questions) == len(requests) <= 3 * len(ASK_AT)
+    assert len(questions) == len(requests) <= 3 * len(ASK_AT) + 1
     assert sum(q.thorough for q in questions) == 1
     assert "no seed fits" in inference.describe(job) or "too few" in inference.describe(job)
 
@@ -473,7 +524,7 @@ def test_requests_of_other_kinds_name_what_is_to_be_done() -> None:
     job.reads(order[:128])
     inference.look(job, job.adopt, 0.0)
     (question,) = inference.requests()
-    assert isinstance(question, Question) and question.thorough
+    assert isinstance(question, Question) and not question.thorough
     found = [a for a in search(question, KERNEL) if a is not None]
     job.reads(order[128:256])
     inference.answered(question.number, found[-1], 0.0)

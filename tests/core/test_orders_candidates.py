@@ -4,7 +4,7 @@ from itertools import islice
 
 import numpy as np
 
-from hubspoke.core.orders import huggingface, webdataset
+from hubspoke.core.orders import huggingface, litdata, webdataset
 from hubspoke.core.orders.candidates import FAMILIES, TORCH, candidates
 from hubspoke.core.orders.torch_samplers import distributed_sampler, torch_randperm
 
@@ -36,6 +36,11 @@ def test_merged_orders_are_those_of_all_ranks_in_turn() -> None:
     trained = huggingface.trainer_sampler(1024, ranks=4, batch=8, epoch=3)
     rounds = np.stack([rank.reshape(-1, 8) for rank in trained], axis=1)
     assert torch_randperm(1024, 45).tolist() == rounds.ravel().tolist()
+    sizes, world = [256] * 101, litdata.World(workers=4)
+    workers = litdata.full_shuffle(sizes, world, seed=42, epoch=2)
+    chunks = [list(dict.fromkeys((items // 256).tolist())) for items in workers]
+    by_turns = [int(part[t]) for t in range(26) for part in chunks if t < len(part)]
+    assert by["LitData", 42, 1, 4].order(101).tolist() == by_turns
     shards = webdataset.shard_orders(10, buffer=100, seed=7, ranks=2, workers=2)
     merged = by["WebDataset, buffer 100", 7, 0, 4].order(10).tolist()
     assert merged == [

@@ -31,30 +31,40 @@ Order = Sequence[int] | npt.NDArray[np.integer[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """shards: records of each object; empty: `count` whole objects."""
+    """shards: records of each object; empty: `count` whole objects. named: by what number. index:
+    of another file beside them, which is read first."""
 
     folder: str
     count: int
     shards: tuple[int, ...] = ()
+    named: str = "{:06}"
+    index: str = ""
 
     def write(self, store: Path) -> None:
         folder = store / BUCKET / self.folder
         folder.mkdir(parents=True)
+        if self.index:
+            (folder / self.index).write_bytes(bytes(FILE_BYTES))
         if not self.shards:
             for i in range(self.count):
-                (folder / f"{i:06}").write_bytes(i.to_bytes(8, "little") * (FILE_BYTES // 8))
+                (folder / self.named.format(i)).write_bytes(
+                    i.to_bytes(8, "little") * (FILE_BYTES // 8)
+                )
         for number, count in enumerate(self.shards):
-            with (folder / f"{number:06}").open("wb") as file:
+            with (folder / self.named.format(number)).open("wb") as file:
                 file.truncate(count * RECORD_BYTES)
 
     def read(self, item: int) -> tuple[str, int, int]:
         """Path, offset and length of an item."""
         if not self.shards:
-            return f"/{BUCKET}/{self.folder}/{item:06}", 0, FILE_BYTES
+            return self.path(item), 0, FILE_BYTES
         ends = np.cumsum(self.shards)
         number = int(np.searchsorted(ends, item, "right"))
         at = item - int(ends[number]) + self.shards[number]
-        return f"/{BUCKET}/{self.folder}/{number:06}", at * RECORD_BYTES, RECORD_BYTES
+        return self.path(number), at * RECORD_BYTES, RECORD_BYTES
+
+    def path(self, number: int) -> str:
+        return f"/{BUCKET}/{self.folder}/{self.named.format(number)}"
 
 
 class Job:

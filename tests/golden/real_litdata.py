@@ -25,6 +25,15 @@ WORLDS = [  # times the sizes, nodes, ranks, workers, batch, drop_last, seed, ep
     (4, 2, 4, 2, 4, True, 42, 3),
     (8, 4, 8, 1, 16, False, 1337, 2),
 ]
+# As `optimize` writes them: all but the last of each writer are full.
+FULL = [*[64] * 24, 40]
+MANY = [  # the same: enough chunks to be recognised by
+    (8, 1, 1, 1, 1, False, 42, 1),
+    (8, 1, 1, 4, 8, False, 42, 2),
+    (12, 1, 2, 2, 4, False, 7, 1),
+    (8, 1, 4, 2, 8, True, 1234, 1),
+    (16, 1, 1, 8, 4, False, 0, 3),
+]
 SMALL = 10**6  # bytes of a cache that no node's chunks fit in
 WHOLE = [(2000, 42, 1), (2000, 42, 2), (999, 7, 3), (301, 0, 1), (1500, 1234, 5)]
 
@@ -61,12 +70,18 @@ def read_by(shuffle: Any, chunks: Chunks, setting: tuple[int, ...]) -> list[list
     return read
 
 
-def shared(setting: tuple[int, ...], what: str, cache_bytes: int, block: int | None) -> Case:
+def shared(
+    setting: tuple[int, ...],
+    what: str,
+    cache_bytes: int,
+    block: int | None,
+    sizes: list[int] = SIZES,
+) -> Case:
     times, nodes, ranks, workers, batch, drop_last, seed, epoch = setting
-    chunks = Chunks(SIZES * times, cache_bytes)
+    chunks = Chunks(sizes * times, cache_bytes)
     kind: Any = FullShuffle if what == "full" else WindowShuffle
     shuffle = kind(chunks, seed, bool(drop_last), item_window=256 if block is None else block)
-    parameters = {"sizes": SIZES, "times": times, "nodes": nodes, "ranks": ranks}
+    parameters = {"sizes": sizes, "times": times, "nodes": nodes, "ranks": ranks}
     parameters |= {"workers": workers, "batch": batch, "drop_last": bool(drop_last)}
     parameters |= {"seed": seed, "epoch": epoch}
     if block is not None:
@@ -98,6 +113,7 @@ if __name__ == "__main__":
     logging.disable(logging.WARNING)
     cases = [shared(setting, "full", 0, None) for setting in WORLDS]
     cases += [shared(WORLDS[4], "full", SMALL, None), shared(WORLDS[1], "full", 0, 0)]
+    cases += [shared(setting, "full", 0, None, FULL) for setting in MANY]
     cases += [shared(setting, "window", 0, None) for setting in WORLDS]
     cases += [whole(*setting) for setting in WHOLE]
     print(json.dumps({"litdata": importlib.metadata.version("litdata"), "cases": cases}))

@@ -23,6 +23,9 @@ SETTINGS = [  # shards, buffer, seed, epochs, deterministic, ranks, workers
     (301, 100, 1337, 2, True, 2, 1),
     (301, 1000, 123, 1, False, 4, 2),
     (40, 0, 5, 1, False, 4, 2),
+    (600, 100, 42, 3, False, 1, 1),
+    (1000, 1000, 7, 2, True, 1, 1),
+    (1200, 100, 123, 2, True, 2, 2),
 ]
 
 

@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from hubspoke.core.epochs.numbering import Names
 from hubspoke.core.generators.candidates import Listing
 from hubspoke.core.ids import ObjectEntry, ObjectName
 
@@ -58,12 +59,14 @@ class ListedItems:
         self.record = record
         self.complete = False
         self.shards: tuple[int, ...] = ()  # records of each object, if there are not too many
+        self.numbering: npt.NDArray[np.int32] | None = None  # of a loader, if it is no listing
         self.whole = True  # an item that is begun is read to its end
         self._listing = listing
         self._keys = bytearray()  # behind the folder's part, one after the other
         self._ends: list[int] = []
         self._lengths: list[int] = []
         self._hashes: list[int] = []
+        self._names = Names()
         self._last = ObjectName(*folder)
         # Once complete: where each key ends, object sizes, the first item of each object.
         self._end = self._size = self._first = np.zeros(0, np.int64)
@@ -77,6 +80,8 @@ class ListedItems:
         found = self._listing.following(self._last, SLICE_NAMES)
         cut = len(self.folder[1])
         keys = [name.key for name, _ in found]
+        if self.record is None:
+            self._names.take(key[cut:] for key in keys)
         parts = [key[cut:].encode(errors=_KEY_ERRORS) for key in keys]
         ends = accumulate(map(len, parts), initial=len(self._keys))
         next(ends)
@@ -99,6 +104,7 @@ class ListedItems:
         self._ends, self._lengths, self._hashes = [], [], []
         if self.record is None:
             each = np.ones(len(self._size), np.int64)
+            self.numbering, self._names = self._names.numbering(), Names()
         else:
             each = -(-self._size // self.record)
         self._first = np.concatenate((np.zeros(1, np.int64), np.cumsum(each)))

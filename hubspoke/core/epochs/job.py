@@ -5,7 +5,8 @@
     read or all of the last reads are repeats (an epoch of a part) -> ...
 
 Repeats that are neither a new epoch nor another job's are draws with replacement, and no epoch is
-believed while there are many. A few are the sampler's padding or a worker that was late.
+believed while there are many. A few are the sampler's padding or a worker that was late; what a
+client asks for twice in a row is one read.
 """
 
 from array import array
@@ -171,6 +172,8 @@ class Job:
 
     def _one(self, item: int, client: int) -> bool:
         again = bool(self.read[item])
+        if again and self._latest(client) == item:
+            return False  # asked for once more: nothing was drawn
         self._recent.append((item, client, again))
         if not again:
             self.read[item] = True
@@ -183,6 +186,10 @@ class Job:
         self.repeats += 1
         self.conflicts.append((client, item, self.count))
         return False
+
+    def _latest(self, client: int) -> int | None:
+        """What the client read last."""
+        return next((item for item, of, _ in reversed(self._recent) if of == client), None)
 
     def _ended(self) -> bool:
         last = [again for _, _, again in self._recent]

@@ -1,8 +1,13 @@
 """How sure it is that reads follow an order, and where in it they are.
 
-Reads of another order are uniform over this one's places. So what counts is how many of them lie
-in how small a part of it; the bound is Chernoff's, which never says too much. Workers may
-displace reads, read twice or be missed: only the width of the part that holds them grows.
+Two things are counted, and the better one tells. Reads of another order are uniform over this one's
+places, so many of them in a small part of it are no chance, in whatever order they came. And place
+by place a seed that is not the job's draws, whatever was read, one of the items that are left: that
+often enough it draws one that was read at about that time is no chance either. The second needs
+workers that are not far apart, but holds for buffered shuffles, too, where few items are left to
+draw from and any seed reads the front of the list first. The bounds are Chernoff's, which never say
+too much. Workers may displace reads, read twice or be missed: only the width of the part, or of
+what counts as the same time, grows.
 """
 
 import math
@@ -33,6 +38,18 @@ def log_tail(hits: int, tries: int, p: float) -> float:
     return -tries * divergence
 
 
+def log_poisson(hits: int, expected: float) -> float:
+    """The same of at least `hits` where `expected` are."""
+    if hits <= expected:
+        return 0.0
+    return hits - expected - hits * math.log(hits / expected)
+
+
+def spread(length: int) -> float:
+    """How far reads may be spread over an order of this length, beside their number."""
+    return max(SPREAD_ITEMS, SPREAD_MAX * length)
+
+
 @dataclass(frozen=True, slots=True)
 class Fit:
     """Reads lie at places [first, last] of an order, but for a few.
@@ -56,21 +73,73 @@ def places_of(order: npt.NDArray[np.int32], count: int) -> npt.NDArray[np.int32]
     return places
 
 
-def fit(places: npt.NDArray[np.int32], length: int, reads: npt.NDArray[np.int32]) -> Fit:
-    """Where distinct `reads` lie in an order of this length: the densest part that holds all but
-    OUTSIDE_MAX of them."""
-    at = places[reads]
-    found = np.sort(at[at >= 0]).astype(np.int64)
+def fit(
+    places: npt.NDArray[np.int32],
+    length: int,
+    reads: npt.NDArray[np.int32],
+    *,
+    pool: int | None = None,
+    turns: int = 1,
+) -> Fit:
+    """Where distinct `reads`, in order of arrival, lie in an order of this length: all but
+    OUTSIDE_MAX of them. pool: each item of the order is drawn among at least so many, as long as
+    there are as many left; None: among all that are left. turns: workers of a part of the items
+    each that take turns in the order and draw all alike, so that their hits come together."""
+    at = places[reads].astype(np.int64)
     most = len(reads) - int(OUTSIDE_MAX * len(reads))
-    if len(found) < most:
+    if int((at >= 0).sum()) < most:
         return Fit(0, length - 1, 0.0)
-    spans = found[most - 1 :] - found[: len(found) - most + 1] + 1
-    densest = int(np.argmin(spans))
-    inside = log_tail(most, len(reads), min(1.0, int(spans[densest]) / length)) + math.log(length)
+    in_step = _in_step(at, length, most, pool, turns)
+    together = in_step if pool is not None else _together(at, length, most, turns)
+    best = min(in_step, together, key=lambda f: f.log_p)
+    return Fit(best.first, best.last, min(0.0, best.log_p + math.log(2)))
+
+
+def _densest(values: npt.NDArray[np.int64], most: int) -> tuple[int, int]:
+    """The narrowest [low, high] that holds so many of these, which are in order."""
+    spans = values[most - 1 :] - values[: len(values) - most + 1]
+    at = int(np.argmin(spans))
+    return int(values[at]), int(values[at + most - 1])
+
+
+def _together(at: npt.NDArray[np.int64], length: int, most: int, turns: int) -> Fit:
+    """By the densest part of the order."""
+    found = np.sort(at[at >= 0])
+    low, high = _densest(found, most)
+    span = high - low + 1
+    inside = log_tail(most, len(at), min(1.0, span / length)) / turns + math.log(length)
     # An order met at its start needs no luck in where it was met.
-    begins = log_tail(most, len(reads), min(1.0, (int(found[most - 1]) + 1) / length))
-    if int(spans[densest]) > len(reads) + max(SPREAD_ITEMS, SPREAD_MAX * length):
+    begins = log_tail(most, len(at), min(1.0, (int(found[most - 1]) + 1) / length)) / turns
+    if span > len(at) + spread(length):
         return Fit(0, length - 1, 0.0)
     if begins <= inside:
         return Fit(0, int(found[most - 1]), begins)
-    return Fit(int(found[densest]), int(found[densest + most - 1]), min(0.0, inside))
+    return Fit(low, high, min(0.0, inside))
+
+
+def _in_step(
+    at: npt.NDArray[np.int64], length: int, most: int, pool: int | None, turns: int
+) -> Fit:
+    """By the narrowest band about the reads' own order.
+
+    A place is hit if its item was one of the reads that the band has at that time: with a
+    probability of at most their number by that of the items it may be, whatever was drawn before.
+    So the hits of all places are no more than Poisson's with the sum of those (Freedman, 1975), for
+    each choice of the band; narrow ones, and those of an order met at its start, are thought
+    likelier.
+    """
+    arrived = np.flatnonzero(at >= 0)
+    ahead = at[arrived] - arrived
+    low, high = _densest(np.sort(ahead), most)
+    width = high - low + 1
+    if width > spread(length):
+        return Fit(0, length - 1, 0.0)
+    latest = np.minimum(np.arange(len(at)) + high, length - 1)
+    left = np.minimum(length - latest, pool or length)
+    expected = float((-(-width // turns) * turns / left).sum())
+    choices = math.log(2 * width * (width + 1))  # 1 / w (w + 1) is one in all
+    choices += math.log(width if -width < low <= 0 else length + len(at))
+    log_p = log_poisson(most, expected) / turns + choices
+    hits = at[arrived][(ahead >= low) & (ahead <= high)]
+    first = int(hits.min())
+    return Fit(0 if first <= width else first, int(hits.max()), min(0.0, log_p))

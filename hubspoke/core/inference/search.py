@@ -11,7 +11,7 @@ orders for a job that was joined in mid-epoch; both only for seeds that people u
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, product
 from typing import Protocol, assert_never
 
@@ -63,6 +63,7 @@ ITEMS_BUILT_THOROUGH = 200_000_000  # thorough, 4 s
 STREAM_COST = 4  # of an order in the middle of a generator's stream, in those of a fresh one
 SAMPLE_COST = 3  # of a sample in shards
 NODE_WORLDS = {"py1s": 64}  # canonical nodes for each physical one, if not 1
+WALK_ITEMS = 32  # that several workers are apart
 ITEMS_MIN, ITEMS_MAX = 16, 2**25  # fewer are no shuffle worth a search; more are 128 MiB an order
 
 
@@ -186,8 +187,7 @@ def _question(question: Question, kernel: Kernel) -> Iterator[Answer]:
     n = question.count
     if not ITEMS_MIN <= n <= ITEMS_MAX or not len(question.reads):
         return
-    # A walk in listing order fits what a small buffer shuffles by any seed; others know it better.
-    if fit(np.arange(n, dtype=np.int32), n, question.reads).sure(1.0):
+    if _walks(question):
         return
     likely = range(0, LIKELY_SEEDS, LIKELY_SEEDS)
     yield from _first(
@@ -200,6 +200,13 @@ def _question(question: Question, kernel: Kernel) -> Iterator[Answer]:
         _whole(question, kernel, STREAMS, range(1, EPOCHS_TRIED), ITEMS_BUILT_MAX // STREAM_COST),
         *_thorough(question, kernel),
     )
+
+
+def _walks(question: Question) -> bool:
+    """Whether items are read in listing order but for a few places: others know that better."""
+    ahead = question.reads - np.arange(len(question.reads))
+    lowest, highest = np.percentile(ahead, (5, 95)).tolist()
+    return bool(highest - lowest < min(WALK_ITEMS, question.count / 8))
 
 
 def _thorough(question: Question, kernel: Kernel) -> list[Iterator[Found | None]]:
@@ -245,7 +252,17 @@ def _whole(
     fitting = (c for c in all_ if c.fits(n) and c.epoch >= epochs.start)
     tried = min(most, len(epochs) * len(SEEDS) * sum(len(f.worlds) for f in families))
     for c in islice(fitting, most):
-        yield _tried(question, _recipe(c), kernel, float(tried))
+        found = _tried(question, _recipe(c), kernel, float(tried))
+        yield found and _closest(question, found, kernel, float(tried))
+
+
+def _closest(question: Question, found: Found, kernel: Kernel, tried: float) -> Found:
+    """Of buffered shuffles those with another buffer or world begin nearly alike."""
+    if found.recipe.family not in WEBDATASET:
+        return found
+    kin = (replace(found.recipe, family=f, world=w) for f in WEBDATASET for w in WORLDS)
+    others = (_tried(question, recipe, kernel, tried) for recipe in kin)
+    return min((found, *(o for o in others if o)), key=lambda f: f.log_p)
 
 
 def _recipe(c: Candidate) -> Recipe:
@@ -277,7 +294,10 @@ def _tried(question: Question, recipe: Recipe, kernel: Kernel, candidates: float
 
 def _fitting(question: Question, recipe: Recipe, order: Order, candidates: float) -> Found | None:
     places = places_of(order, question.count)
-    where = fit(places, len(order), question.reads)
+    family = BY_NAME.get(recipe.family)
+    pool = family.pool * recipe.world if family and family.pool else None
+    turns = recipe.world if family and family.alike else 1
+    where = fit(places, len(order), question.reads, pool=pool, turns=turns)
     if not where.sure(candidates):
         return None
     log_p = where.log_p + math.log(candidates)

@@ -16,9 +16,10 @@ import numpy.typing as npt
 from hubspoke.core.orders.dealing import in_turns
 from hubspoke.core.orders.dlio import torch_loader
 from hubspoke.core.orders.huggingface import shuffled_dataset, streaming_shards
+from hubspoke.core.orders.litdata import chunk_order
 from hubspoke.core.orders.mt19937 import TorchGenerator
 from hubspoke.core.orders.torch_samplers import loader_seeds, randperm, torch_randperm
-from hubspoke.core.orders.webdataset import shard_orders
+from hubspoke.core.orders.webdataset import INITIAL, shard_orders
 
 Order = npt.NDArray[np.int64]
 
@@ -39,7 +40,9 @@ class Family:
     """Of orders by a seed. build(n, seed, epoch, world): the items of one epoch in the order of
     reading, all ranks merged. adds: the order is that of seed + epoch. worlds: in which it differs.
     divides: n must be a multiple of the world. first: False if another family says the
-    same of epoch 0, and is tried there. most: items that it is tried for.
+    same of epoch 0, and is tried there. most: items that it is tried for. pool: an item is drawn
+    among at least so many by each of the world, if it is not among all that are left. alike: each
+    of the world shuffles a part of its own, all by the same draws.
     """
 
     name: str
@@ -49,6 +52,8 @@ class Family:
     divides: bool = False
     first: bool = True
     most: int = 2**31
+    pool: int | None = None
+    alike: bool = False
 
 
 def _torch(n: int, seed: int, epoch: int, world: int) -> Order:
@@ -100,6 +105,13 @@ def _streaming(n: int, seed: int, epoch: int, world: int) -> Order:
     return in_turns([in_turns(streams) for streams in dealt])
 
 
+def _litdata(n: int, seed: int, epoch: int, world: int) -> Order:
+    """All chunks are as long; one that two workers share is read by both."""
+    order = chunk_order(n, seed=seed, epoch=epoch + 1)
+    parts = [order[w * n // world : -(-(w + 1) * n // world)] for w in range(world)]
+    return in_turns(parts)
+
+
 def _process(kept: bool) -> Callable[[int, int, int, int], Order]:
     def build(n: int, seed: int, epoch: int, world: int) -> Order:
         drawn = loader_seeds(seed, epoch + 1, persistent_workers=kept)
@@ -130,12 +142,21 @@ FAMILIES = (
     TORCH,
     NUMPY,
     NUMPY_LEGACY,
-    Family("DLIO", _dlio, adds=False, worlds=WORLDS, divides=True),
+    Family("DLIO", _dlio, adds=False, worlds=WORLDS, divides=True, alike=True),
     *(
-        Family(name, _webdataset(b), adds=True, worlds=WORLDS, most=SHARDS_MAX)
-        for name, b in WEBDATASET.items()
+        Family(
+            name,
+            _webdataset(buffer),
+            adds=True,
+            worlds=WORLDS,
+            most=SHARDS_MAX,
+            pool=INITIAL,
+            alike=True,
+        )
+        for name, buffer in WEBDATASET.items()
     ),
     Family("datasets streaming", _streaming, adds=False, worlds=WORLDS, most=SHARDS_MAX),
+    Family("LitData", _litdata, adds=False, worlds=WORLDS, most=SHARDS_MAX),
     LISTED,
 )
 # Of these an order takes as long as all before it: they are built where an epoch before is known.

@@ -36,6 +36,11 @@ class World(NamedTuple):
     drop_last: bool = False  # the data set's own default is True for several ranks
 
 
+def chunk_order(chunks: int, *, seed: int = SEED, epoch: int = 1) -> Order:
+    """Chunks in the order of `full_shuffle`, before workers cut it by their items; of one node."""
+    return np.random.RandomState([seed, epoch]).permutation(chunks)
+
+
 def full_shuffle(
     chunk_sizes: list[int],
     world: World,
@@ -55,12 +60,14 @@ def full_shuffle(
     _check(world)
     parts = _whole_chunks(chunk_sizes)
     first = epoch if world.nodes == 1 else 1
-    dealt = _deal([parts[i] for i in _permuted(len(parts), [seed, first])], world)
+    dealt = _deal([parts[i] for i in chunk_order(len(parts), seed=seed, epoch=first)], world)
     if world.nodes > 1 and epoch > 1:
         if node_fits:
             dealt = _within_nodes(dealt, parts, world, seed, epoch)
         else:
-            dealt = _deal([parts[i] for i in _permuted(len(parts), [seed, epoch])], world)
+            dealt = _deal(
+                [parts[i] for i in chunk_order(len(parts), seed=seed, epoch=epoch)], world
+            )
     return [_items(worker, len(parts), seed, epoch, item_block) for worker in dealt]
 
 
@@ -100,10 +107,6 @@ def _whole_chunks(sizes: list[int]) -> list[Part]:
     return [Part(chunk, first, end) for chunk, (first, end) in enumerate(pairwise(ends))]
 
 
-def _permuted(count: int, seeds: list[int]) -> list[int]:
-    return [int(i) for i in np.random.RandomState(seeds).permutation(count)]
-
-
 def _budgets(items: int, world: World) -> list[int]:
     """Items of each worker: whole batches, and what is left to one worker of the last rank."""
     each, more = divmod(items // world.batch // world.ranks, world.workers)
@@ -140,7 +143,7 @@ def _within_nodes(
     for node in range(world.nodes):
         had = dealt[node * of_node : (node + 1) * of_node]
         chunks = list(dict.fromkeys(part.chunk for worker in had for part in worker))
-        order = _permuted(len(chunks), [seed, epoch, node]) if chunks else []
+        order = np.random.RandomState([seed, epoch, node]).permutation(len(chunks))
         again += _deal([parts[chunks[i]] for i in order], local)
     return again
 
