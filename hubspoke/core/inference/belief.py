@@ -74,12 +74,13 @@ class Belief:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """of: whose next order is built. numbered, first: of a question, see `Belief`; whether it is
-    asked by the other numbering, too, if nothing is found."""
+    """of: whose next order is built. Of a question, reads: how many it had; numbered: see `Belief`;
+    first: it is asked by the other numbering, too, if nothing is found."""
 
     belief: Belief
     of: Computed | None = None
     after: Recipe | None = None
+    reads: int = 0
     numbered: bool = False
     first: bool = False
 

@@ -170,7 +170,7 @@ class Inference:
             reads, n = places_of(b.numbering, n)[reads], len(b.numbering)
             reads = reads[reads >= 0]
         self._number += 1
-        self._asked[self._number] = Asked(b, numbered=numbered, first=first)
+        self._asked[self._number] = Asked(b, reads=b.asked, numbered=numbered, first=first)
         likely = tuple(dict.fromkeys(self._likely(b)))
         self._requests.append(Question(self._number, n, reads, likely, thorough, b.shards))
         if thorough:
@@ -284,7 +284,7 @@ class Inference:
         """A question has ended: what comes next."""
         due = b.asked >= THOROUGH_AT and now - b.searched_at >= THOROUGH_EVERY_S
         if isinstance(answer, Found):
-            b.numbered = asked.numbered
+            b.asked, b.numbered = asked.reads, asked.numbered
             b.unconfirmed = listed(b, answer)
             b.says = f"{answer.recipe}: to be confirmed"
         elif b.numbering is not None and asked.first:
