@@ -47,8 +47,8 @@ def pack_request(request: Request) -> bytes:
             return _frame("question", number, count, reads.tobytes(), recipes, thorough, shards)
         case Build(number, count, recipe, shards):
             return _frame("build", number, count, astuple(recipe), shards)
-        case Follow(number, seed):
-            return _frame("follow", number, seed)
+        case Follow(number, seed, part):
+            return _frame("follow", number, seed, part)
         case Windows(number, span, starts, thorough, likely, only):
             return _frame("windows", number, span, starts.tobytes(), thorough, likely, only)
         case Documents(number, token_bytes, lengths, offsets, sizes, pages, thorough):
@@ -63,8 +63,8 @@ def unpack_request(body: bytes) -> Request | Word:
             return Question(number, count, _numbers(reads), recipes, thorough, tuple(shards))
         case ["build", number, count, fields, shards]:
             return Build(number, count, Recipe(*fields), tuple(shards))
-        case ["follow", number, seed]:
-            return Follow(number, seed)
+        case ["follow", number, seed, part]:
+            return Follow(number, seed, part)
         case ["windows", number, span, starts, thorough, likely, only]:
             streams = tuple(Stream(*each) for each in likely)
             return Windows(number, span, np.frombuffer(starts, np.int64), thorough, streams, only)

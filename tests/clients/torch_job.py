@@ -1,11 +1,11 @@
 """A training job of torch alone: `DataLoader(shuffle=True)` over objects of an S3 endpoint.
 
-    python torch_job.py URL COUNT WORKERS BATCH STEP_S STEPS[,STEPS...] OUT
+    python torch_job.py URL COUNT WORKERS BATCH STEP_S STEPS[,STEPS...] OUT [SEED]
 
-Nobody sets a seed. Object i is `URL/{i:06}.bin`, got by plain HTTP in `__getitem__`, as a job with
-boto3 would do it; each step computes for STEP_S. Writes one row for each read to OUT: epoch, index,
-state, when it was asked for and how long it took, seconds of the monotonic clock. Imports nothing
-of ours: it runs where torch is.
+Nobody sets a seed, but for SEED of the process. Object i is `URL/{i:06}.bin`, got by plain HTTP in
+`__getitem__`, as a job with boto3 would do it; each step computes for STEP_S. Writes one row for
+each read to OUT: epoch, index, state, when it was asked for and how long it took, seconds of the
+monotonic clock. Imports nothing of ours: it runs where torch is.
 """
 
 import http.client
@@ -49,7 +49,9 @@ class Objects(Dataset[Any]):  # type: ignore[misc]  # torch is not here when typ
 
 
 def main() -> None:
-    url, count, workers, batch, step_s, steps, out = sys.argv[1:]
+    url, count, workers, batch, step_s, steps, out, *seed = sys.argv[1:]
+    if seed:
+        torch.manual_seed(int(seed[0]))
     data = Objects(url, int(count))
     loader: Any = DataLoader(
         data, int(batch), shuffle=True, num_workers=int(workers), collate_fn=list

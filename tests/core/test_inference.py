@@ -10,7 +10,14 @@ import pytest
 from hubspoke.core.epochs.known import KnownOrder
 from hubspoke.core.inference.evidence import log_tail
 from hubspoke.core.inference.inference import ASK_AT, Inference
-from hubspoke.core.inference.question import Build, Follow, Found, Question, Recipe
+from hubspoke.core.inference.question import (
+    FOLLOW_PARTS,
+    Build,
+    Follow,
+    Found,
+    Question,
+    Recipe,
+)
 from hubspoke.core.inference.search import search
 from hubspoke.core.orders import mosaicml, torch_randperm
 from hubspoke.core.orders.candidates import (
@@ -447,6 +454,8 @@ def test_loader_without_a_seed_is_followed_by_its_process_stream() -> None:
     inference, job = Inference(), Job(n)
     read(inference, job, torch_randperm(n, drawn[0])[:256].tolist(), kernel)
     assert job.known is not None and str(drawn[0]) in job.known.why
+    while answer(inference, kernel):
+        pass
     job.next_epoch()
     # Which of the two it is cannot be known yet.
     guesses = {guess.items.tobytes() for guess in job.guesses}
@@ -461,6 +470,53 @@ def test_loader_without_a_seed_is_followed_by_its_process_stream() -> None:
         assert np.array_equal(job.known.items, torch_randperm(n, drawn[epoch]))
 
 
+@pytest.mark.parametrize("known", [False, True])
+def test_process_that_is_found_in_the_next_epoch_only_is_followed_then(known: bool) -> None:
+    """Whether that one's own seed is found before, by another search, or not."""
+    n = 1_500
+    process, _, kernel = process_and_another()
+    drawn = [outputs(process, 4 * epoch + 4)[-1] for epoch in range(3)]
+    inference, job = Inference(), Job(n)
+    order = torch_randperm(n, drawn[0])[:256].tolist()
+    late: list[Follow] = []
+
+    def read_on(items: list[int]) -> None:
+        for i in range(0, len(items), 16):
+            job.reads(items[i : i + 16])
+            inference.look(job, job.adopt, 0.0)
+            for request in inference.requests():
+                if isinstance(request, Follow):
+                    late.append(request)
+                elif known or not getattr(request, "thorough", False) or not late:
+                    found = [a for a in search(request, kernel) if a is not None]
+                    inference.answered(request.number, found[-1] if found else None, 0.0)
+
+    read_on(order)
+    assert job.known is not None and len(late) == 1
+    job.next_epoch()
+    job.guesses = ()
+    read_on(torch_randperm(n, drawn[1])[:512].tolist())
+    assert (job.known is not None) == known and len(late) == 1
+    for part in late:
+        found = [a for a in search(part, kernel) if a is not None]
+        inference.answered(part.number, found[-1], 0.0)
+        while requests := inference.requests():
+            for request in requests:
+                if isinstance(request, Follow):
+                    late.append(request)
+                    continue
+                found = [a for a in search(request, kernel) if a is not None]
+                inference.answered(request.number, found[-1] if found else None, 0.0)
+    assert len(late) == FOLLOW_PARTS
+    if not known:
+        read(inference, job, torch_randperm(n, drawn[1])[512:640].tolist(), kernel)
+    assert job.known is not None
+    third = torch_randperm(n, drawn[2])
+    job.next_epoch()
+    nexts = [job.known] if job.known else job.guesses
+    assert any(np.array_equal(order.items, third) for order in nexts)
+
+
 def test_process_that_drew_something_else_is_searched_for_a_few_times_only() -> None:
     n = 1_500
     seeds = [2_953_112_805 + 7 * i for i in range(6)]
@@ -473,11 +529,13 @@ def test_process_that_drew_something_else_is_searched_for_a_few_times_only() -> 
             job.reads(order[i : i + 16])
             inference.look(job, job.adopt, 0.0)
             follows += sum(isinstance(r, Follow) for r in answer(inference, kernel))
+        while requests := answer(inference, kernel):
+            follows += sum(isinstance(r, Follow) for r in requests)
         assert job.known is not None and str(seed) in job.known.why
         job.next_epoch()
         job.guesses = ()
         assert job.known is None
-    assert follows == 3
+    assert follows == 3 * FOLLOW_PARTS
 
 
 @pytest.mark.parametrize("family", [SAMPLER.name, LOADER.name, LOADER_KEPT.name])

@@ -22,7 +22,7 @@ TRAINERS = [  # n, ranks, batch, seed, epoch, drop_last, even_batches
     (5, 4, 8, 0, 0, False, True),
     (70_000, 8, 32, 42, 2, False, True),
 ]
-SHUFFLES = [(10, 42), (1000, 0), (1000, 42), (12_345, 1337), (70_000, 123)]
+SHUFFLES = [(10, 42), (1000, 0), (1000, 42), (12_345, 1337), (70_000, 123), (2000, 7)]
 SPLITS = [(10, 2, 42), (1000, 100, 0), (1000, 1, 42), (12_345, 5000, 1337), (7000, 700, 123)]
 STREAMS = [  # shards, seed, epoch, ranks, workers, interleaved
     (64, 42, 0, 1, 1, 10),
@@ -35,6 +35,8 @@ STREAMS = [  # shards, seed, epoch, ranks, workers, interleaved
     (400, 42, 0, 1, 1, 10),
     (512, 1234, 1, 4, 2, 10),
     (1000, 0, 0, 1, 4, 10),
+    (256, 7, 0, 1, 2, 10),
+    (800, 123, 1, 2, 2, 10),
 ]
 ROWS = 4  # as many as ranks: one that gets each fourth row sees every shard
 

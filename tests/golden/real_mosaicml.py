@@ -67,6 +67,10 @@ WHOLE = [  # samples, canonical nodes (None: default), nodes, ranks, workers, ba
     (1001, 4, 2, 2, 3, 5, "py1br"),
     (1001, None, 2, 2, 1, 5, "py1s"),
     (1000, 8, 4, 2, 2, 4, "py1e"),
+    (1200, None, 1, 1, 4, 8, "py1br"),
+    (1500, 2, 2, 2, 2, 4, "py1br"),
+    (1280, None, 1, 4, 2, 8, "py1s"),
+    (1600, None, 2, 4, 1, 8, "py1s"),
 ]
 
 

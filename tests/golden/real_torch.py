@@ -13,7 +13,17 @@ PERMUTATIONS += [(70_000, 2**32 + 5), (70_000, 2**63 - 1), (1_281_167, 1234)]
 # From here on another algorithm.
 PERMUTATIONS += [(214_748_364, 3)]
 INTEGERS = [(10, 100), (2**28 - 1, 100), (2**28, 100), (2**40 + 7, 100), (2**63 - 1, 5)]
-SAMPLERS = [(10, False, 25), (1000, False, 300), (100, True, 100), (1000, True, 64), (3, True, 5)]
+SAMPLERS = [  # n, replacement, samples, seed
+    (10, False, 25, 5),
+    (1000, False, 300, 5),
+    (100, True, 100, 5),
+    (1000, True, 64, 5),
+    (3, True, 5, 5),
+    (1001, False, 1001, 0),
+    (1500, False, 1500, 42),
+    (2000, False, 2000, 1234),
+    (3000, False, 3000, 100_000),
+]
 DISTRIBUTED = [  # n, ranks, seed, epoch, drop_last, shuffle
     (23_976, 4, 0, 0, False, True),
     (23_976, 4, 0, 3, False, True),
@@ -30,6 +40,9 @@ LOADERS = [  # n, seed, words drawn before, workers, persistent workers
     (1000, 42, 0, 2, True),
     (333, 0, 100, 0, False),
     (333, 2**32 + 1, 7, 0, False),
+    (2000, 1234, 0, 2, False),
+    (1500, 7, 0, 2, True),
+    (3000, 0, 0, 4, False),
 ]
 OWN = [  # n, seed, workers, persistent workers, replacement
     (1000, 42, 0, False, False),
@@ -37,6 +50,9 @@ OWN = [  # n, seed, workers, persistent workers, replacement
     (1000, 42, 2, True, False),
     (17, 1337, 0, False, False),
     (333, 0, 0, False, True),
+    (2000, 1337, 2, False, False),
+    (1500, 0, 2, True, False),
+    (3000, 123, 4, False, False),
 ]
 EPOCHS = 3
 
@@ -61,10 +77,10 @@ def sampled() -> list[Case]:
     for high, count in INTEGERS:
         drawn = torch.randint(high, (count,), generator=seeded(9)).tolist()
         found.append(case("randint", told(drawn), high=high, count=count, seed=9))
-    for n, replacement, samples in SAMPLERS:
-        g = seeded(5)
+    for n, replacement, samples, seed in SAMPLERS:
+        g = seeded(seed)
         sampler = RandomSampler(range(n), replacement, samples, generator=g)
-        parameters = {"n": n, "seed": 5, "replacement": replacement, "samples": samples}
+        parameters = {"n": n, "seed": seed, "replacement": replacement, "samples": samples}
         found.append(case("RandomSampler", told(sampler, sampler), **parameters))
     for n, ranks, seed, epoch, drop_last, shuffle in DISTRIBUTED:
         parameters = {"seed": seed, "drop_last": drop_last, "shuffle": shuffle}

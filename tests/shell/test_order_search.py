@@ -41,7 +41,7 @@ REQUESTS: tuple[Request, ...] = (
     Question(1, 1_000, np.arange(20, dtype=np.int32), (Recipe("DLIO", 2**32 - 1, 3, 4),), True),
     Build(2, 1_000, Recipe("torch shuffle", 7)),
     Build(4, 1_000, Recipe("MosaicML py1s", 9176, 0, 64), (400, 400, 200)),
-    Follow(3, 2**32 - 1),
+    Follow(3, 2**32 - 1, 7),
     Documents(5, 2, np.array([7, 9], np.int32), np.array([2**40, 1]), np.array([3, 4]), 99, True),
     Windows(4, 9_035_581_174, np.array([7, 2**33]), True, (Stream(1337, 9, b"key", 624),)),
 )

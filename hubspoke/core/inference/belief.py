@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hubspoke.core.epochs.known import KnownOrder
-from hubspoke.core.inference.question import Found, Recipe
+from hubspoke.core.inference.question import FOLLOW_PARTS, Found, Recipe
 
 
 class ReadingJob(Protocol):
@@ -65,11 +65,12 @@ class Belief:
     unconfirmed: Found | None = None
     current: Computed | None = None
     recipes: list[tuple[int, Recipe]] = field(default_factory=list)  # of which epoch
-    processes: tuple[int, tuple[Recipe, ...]] = (0, ())  # whose first epoch this was
+    processes: tuple[int, tuple[Recipe, ...]] = (0, ())  # whose first epoch this may have been
     searched_at: float = -math.inf
     says: str = "too few reads"
     partly: str = ""  # the order of which only a part is read here
     follows: int = 0  # in vain
+    parts: int = FOLLOW_PARTS  # of one that were asked for
 
 
 @dataclass(frozen=True, slots=True)

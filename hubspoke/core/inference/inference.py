@@ -29,6 +29,7 @@ from hubspoke.core.inference.belief import (
 from hubspoke.core.inference.continuation import continuations
 from hubspoke.core.inference.evidence import places_of
 from hubspoke.core.inference.question import (
+    FOLLOW_PARTS,
     Answer,
     Build,
     Follow,
@@ -112,7 +113,7 @@ class Inference:
             if found is None:
                 return  # another source's order
             if found.recipe.family in PROCESSES:
-                b.follows = 0
+                b.follows, b.parts = 0, FOLLOW_PARTS
             if found.after is not None:
                 b.recipes[-1] = b.recipes[-1][0], found.after
             current, b.recipes = found, [*b.recipes[-3:], (b.epoch, found.recipe)]
@@ -131,9 +132,16 @@ class Inference:
             else:
                 self._build(b, current, recipe)
         drawn = current.recipe.family == TORCH.name and current.recipe.seed >= LIKELY_SEEDS
-        if drawn and not found.shown and b.follows < FOLLOWS_MAX:
-            b.follows += 1  # nobody's default: by a process, which will draw the next
-            self._ask(b, current, lambda number: Follow(number, current.recipe.seed))
+        follows = b.parts == FOLLOW_PARTS and b.follows < FOLLOWS_MAX
+        if drawn and not found.shown and follows:
+            # Nobody's default: by a process, which will draw the next.
+            b.follows, b.parts, b.processes = b.follows + 1, 0, (b.epoch, ())
+            self._follow(b, current)
+
+    def _follow(self, b: Belief, of: Computed) -> None:
+        """The next part of the processes' seeds."""
+        part, b.parts = b.parts, b.parts + 1
+        self._ask(b, of, lambda number: Follow(number, of.recipe.seed, part))
 
     def _build(self, b: Belief, of: Computed, recipe: Recipe, after: Recipe | None = None) -> None:
         n = numbered(b)
@@ -267,7 +275,7 @@ class Inference:
             return
         b = asked.belief
         if asked.of is not None:
-            self._prepared(b, asked.of, answer, asked.after)
+            self._prepared(b, asked.of, answer, asked.after, now)
         elif number in (b.pending, b.searching):
             thorough = number == b.searching
             if thorough:
@@ -296,14 +304,11 @@ class Inference:
             nothing = b.partly or f"no seed fits {b.asked} reads"
             b.says = "all seeds are tried" if b.searching else nothing
 
-    def _prepared(self, b: Belief, of: Computed, answer: Answer, after: Recipe | None) -> None:
+    def _prepared(
+        self, b: Belief, of: Computed, answer: Answer, after: Recipe | None, now: float
+    ) -> None:
         if isinstance(answer, Followers):
-            # Of 2^32 one more than the right one fits by chance: each is a guess.
-            seeds = answer.seeds[:PROCESSES_MAX]
-            processes = tuple(Recipe(name, seed) for name in PROCESSES for seed in seeds)
-            b.processes = b.recipes[-1][0], processes
-            for process in processes:
-                self._build(b, of, process.moved(1), process)
+            self._followed(b, of, answer, now)
         elif isinstance(answer, Found):
             answer = listed(b, answer)
             why = f"{answer.recipe}; after {of.recipe}"
@@ -311,6 +316,23 @@ class Inference:
                 answer.items, of.known.window, answer.recipe.family, why, lambda: None
             )
             of.next.append(self._computed(known, answer.recipe, after))
+
+    def _followed(self, b: Belief, of: Computed, answer: Followers, now: float) -> None:
+        """Of 2^32 one more than the right one fits by chance: each is a guess, or, if the next
+        epoch has begun, expected of it."""
+        first, had = b.processes
+        seeds = answer.seeds[: max(0, PROCESSES_MAX - len(had) // len(PROCESSES))]
+        found = tuple(Recipe(name, seed) for name in PROCESSES for seed in seeds)
+        b.processes = first, (*had, *found)
+        epochs = b.epoch - first
+        if b.current is not None:
+            for process in found:
+                self._build(b, b.current, process.moved(epochs + 1), process.moved(epochs))
+        elif found and b.unconfirmed is None:
+            b.asked = b.pending = 0
+            self._seek(b, now)
+        if b.parts < FOLLOW_PARTS:
+            self._follow(b, of)
 
     def describe(self, job: ReadingJob) -> str:
         """What is believed of a job's order and why, for /v1/streams."""

@@ -10,6 +10,7 @@ from hubspoke.core.inference.windows import FoundWindows, Windows
 from hubspoke.core.orders.candidates import BY_NAME
 from hubspoke.core.orders.mosaicml import Algorithm
 
+FOLLOW_PARTS = 64  # of 2 s of a thread
 MOSAIC: dict[str, Algorithm] = {
     "MosaicML py1e": "py1e",
     "MosaicML py1br": "py1br",
@@ -93,11 +94,13 @@ class Build:
 class Follow:
     """Which processes' loaders draw `seed` for their first epoch?
 
-    Answered by `Followers`. Takes as long as a thorough search.
+    Answered by `Followers`. part: of FOLLOW_PARTS, of all processes' seeds; together they take as
+    long as a thorough search, and each tells what it found.
     """
 
     number: int
     seed: int
+    part: int
 
 
 @dataclass(frozen=True, slots=True)

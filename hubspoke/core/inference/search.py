@@ -21,6 +21,7 @@ import numpy.typing as npt
 from hubspoke.core.inference.documents import Documents, search_documents
 from hubspoke.core.inference.evidence import FALSE_POSITIVE_MAX, fit, log_tail, places_of
 from hubspoke.core.inference.question import (
+    FOLLOW_PARTS,
     MOSAIC,
     Answer,
     Build,
@@ -177,7 +178,8 @@ def _follow(request: Follow, kernel: Kernel) -> Iterator[Answer]:
     """Of a loader without a generator: per epoch the process' generator gives a base seed and
     then the sampler's, 64 bits each, of which the low half, drawn second, matters (ORDERS, C.1)."""
     found: list[int] = []
-    for first in range(0, ALL_SEEDS, SLICE_SEEDS):
+    part = ALL_SEEDS // FOLLOW_PARTS
+    for first in range(request.part * part, (request.part + 1) * part, SLICE_SEEDS):
         found += kernel.streams(first, SLICE_SEEDS, request.seed)
         yield None
     yield Followers(tuple(found))
