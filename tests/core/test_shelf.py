@@ -94,3 +94,28 @@ def test_a_walk_over_all_objects_lists_what_it_found(shelf: Shelf) -> None:
     shelf.came(np.array([350], np.int32))
     shelf.surveyed()
     assert shelf.farther(0.85) == 2
+
+
+def test_one_item_is_due_when_many_say_it_is() -> None:
+    """With and without an order, before and after its read, of one job and of two."""
+    items = ListedItems(("b", "dir/"), Names(), record=None)
+    while not items.complete:
+        items.grow()
+    rng = np.random.default_rng(3)
+    orders = [rng.permutation(N).astype(np.int32) for _ in range(4)]
+    guesses = [KnownOrder(o, 4, "guess", "", _none) for o in orders[2:]]
+    known = KnownOrder(orders[0], 4, "planted", "", lambda: KnownOrder(orders[1], 4, "", "", _none))
+    last = KnownOrder(orders[0], 4, "last", "", _none, lambda: guesses)
+    for adopted in ([known], [last], [None], [known, last], [known, None]):
+        jobs = [Job(i, N) for i in range(len(adopted))]
+        for job, order in zip(jobs, adopted, strict=True):
+            if order is not None:
+                job.adopt(order)
+            job.take(orders[0][: 150 + 7 * job.number], [0] * (150 + 7 * job.number), 1.0)
+            job.rate = 3.7 + job.number
+        shelf = Shelf(items, jobs, 0.3)
+        assert shelf.look_at_jobs(2.1, began=True)
+        for after in (False, True):
+            for item in range(N):
+                due = float(shelf.due(np.array([item], np.int32), after=after)[0])
+                assert shelf._due_of(item, after=after) == due, (adopted, item, after)
