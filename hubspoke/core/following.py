@@ -7,6 +7,7 @@ What a stream is comes from `stream_table`; what becomes of the candidates is `p
 from collections import OrderedDict
 from collections.abc import Callable
 
+from hubspoke.core.epochs.items import Folder
 from hubspoke.core.generators import backward, next_object, runway, sequential, strided
 from hubspoke.core.generators.candidates import Ahead, Candidate, DepthConfig, Listing
 from hubspoke.core.habits import Habits
@@ -26,9 +27,9 @@ class Following:
         depth: DepthConfig,
         listing: Listing,
         habits: Habits,
-        shuffled: Callable[[ObjectName], bool],
+        shuffled: Callable[[Folder], bool],
     ) -> None:
-        """shuffled: whether the object after this one in the listing is none that follows it."""
+        """shuffled: whether an object after another in the folder's listing does not follow it."""
         self._shuffled = shuffled
         self._depth = depth
         self._listing = listing
@@ -66,7 +67,7 @@ class Following:
         self, s: Stream, now: float, hide_s: float, ahead: Ahead, *, waited: bool
     ) -> list[Candidate]:
         found, beyond = sequential.propose(s, now, hide_s, self._depth, waited=waited, ahead=ahead)
-        if beyond and not self._shuffled(s.obj.name):
+        if beyond and not self._shuffled(s.obj.data_set.folder):
             following = self._listing.following(s.obj.name, next_object.FOLLOWING)
             if following:
                 self._ending[following[0][0]] = s

@@ -204,10 +204,10 @@ class Habits:
         start = max(0, start + size) if start < 0 else start
         return start, max(start, min(size, habit.end(start)))
 
-    def of_next(self, name: ObjectName) -> int:
-        """Bytes from its start that may be brought of each file after this one, of which some was
+    def of_next(self, folder: Folder) -> int:
+        """Bytes from its start that may be brought of each file after one of which some was
         read: as much as of any, until it is known where they are left."""
-        habit = self._folders.get(folder_of(name))
+        habit = self._folders.get(folder)
         if habit is None:
             return YOUNG_BYTES
         if len(habit.parts) >= EVIDENCE_MIN:

@@ -101,7 +101,7 @@ class Prediction:
         def born(stream: Stream) -> None:
             self._following.begun(stream)
             if self._config.prefetch:
-                self._heads.opened(stream)
+                self._heads.opened(stream, self.streams.moved)
 
         def opened(a: Access, stream: Stream | None) -> None:
             if self._config.prefetch and (stream is None or not stream.chained):
@@ -222,12 +222,13 @@ class Prediction:
     def _opened(
         self, obj: CachedObject, now: float, hide_s: float, *, whole: bool
     ) -> list[Candidate]:
-        if self._heads.shuffled(obj.name):
+        folder = obj.data_set.folder
+        if self._heads.shuffled(folder):
             return []
         size = min(obj.size, next_object.WHOLE_BYTES_MAX)
         floor = self._config.depth.floor_bytes
-        most = NEVER if whole else self.habits.of_next(obj.name)
-        known, room = self.epochs.known(obj.name), None
+        most = NEVER if whole else self.habits.of_next(folder)
+        known, room = self.epochs.sets.get(folder), None
         if known is not None and known.comes and known.shelf.exact:
             # What is here is needed sooner than what a scan reads, most of which goes at once.
             room = int(self._cache.capacity * SCAN_SHARE)

@@ -17,6 +17,7 @@ from hubspoke.core.ranking import Score
 from hubspoke.core.streams import Pattern, Stream
 
 LATEST_MAX = 256
+ARMS_KEPT_MAX = 1_024
 # Their own evidence decides (`core.epochs`): what is believed is given up when reads say so.
 # Outcomes are kept by blocks, of which one holds records that came for several reasons.
 BY_ITEMS = frozenset({"known_order", "blind_fill", "hints"})
@@ -43,9 +44,8 @@ class Scoring:
         self._cache = cache
         self._min = probability_min
         self._now = 0.0
-        # Candidates of one arm come in a row: what it was made of, and the last one.
-        self._made_of: tuple[str, Pattern | None, ObjectName | None] = "", None, None
-        self._made: Arm = "", "", ""
+        # Arms of the last candidates: each is asked for when it is scored and when it is queued.
+        self._arms: dict[tuple[str, Pattern | None, ObjectName], Arm] = {}
 
     def moved(self, streams: Sequence[Stream], now: float) -> None:
         """These streams moved; candidates of theirs come next."""
@@ -127,12 +127,14 @@ class Scoring:
     def _arm(self, c: Candidate) -> Arm:
         s = self.streams.get(c.stream_id)
         pattern, name = None if s is None else s.pattern, c.name
-        of = self._made_of
-        if of[2] is not name or of[1] is not pattern or of[0] != c.source:
+        arm = self._arms.get((c.source, pattern, name))
+        if arm is None:
             folder = f"{name.bucket}/{name.key[: name.key.rfind('/') + 1]}"
-            self._made_of = c.source, pattern, name
-            self._made = c.source, NONE if pattern is None else pattern.value, folder
-        return self._made
+            arm = c.source, NONE if pattern is None else pattern.value, folder
+            if len(self._arms) >= ARMS_KEPT_MAX:
+                self._arms.clear()
+            self._arms[c.source, pattern, name] = arm
+        return arm
 
     def queued(self, c: Candidate, number: int, first: int, last: int) -> None:
         """Pages [first, last) of an object will be fetched for this candidate."""

@@ -75,8 +75,10 @@ class SpokeCore:
     def open(self, name: ObjectName, entry: ObjectEntry) -> tuple[CachedObject, list[CachedObject]]:
         """The cached object of this version, and obsolete ones that the shell must drop."""
         known = self.cache.current(name)
+        if known is not None and known.version == entry.version:
+            return known, []
         obj, obsolete = self.cache.open(name, entry)
-        if known is not None and known is not obj:
+        if known is not None:
             self.prediction.streams.forget(known.number)
             self._replaced.add(obj.number)
         for o in obsolete:

@@ -156,6 +156,7 @@ class StreamTable:
         self._count = 0
         self._next_id = 1
         self._latest = -1  # the object read last
+        self.moved: dict[Stream, list[Access]] = {}  # by the last `observe`, or so far
         self.heads = ReadOn()
 
     def observe(
@@ -167,7 +168,7 @@ class StreamTable:
         opened: for a read that begins an object, with its stream unless it is all of it.
         Returns: the streams that moved, with what moved them and lone reads of their object.
         """
-        moved: dict[Stream, list[Access]] = {}
+        self.moved = moved = dict[Stream, list[Access]]()
         for a in accesses:
             obj, offset, length, _, _, _ = a
             if length == 0 or obj.dead:

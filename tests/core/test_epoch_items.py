@@ -4,8 +4,10 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 import numpy as np
+import pytest
 
 from hubspoke.core.cache import Cache
+from hubspoke.core.epochs import items as module
 from hubspoke.core.epochs.data_sets import DataSets, ItemReads
 from hubspoke.core.epochs.items import SLICE_NAMES, ListedItems
 from hubspoke.core.ids import ObjectEntry, ObjectName, ReadState, Version
@@ -58,6 +60,22 @@ def test_records_are_numbered_through_all_objects() -> None:
     assert items.place(6) == (listing.names[2], listing.entries[2], 0, RECORD)
     every = np.arange(7, dtype=np.int32)
     assert list(items.ranges(every)) == [items.range(i) for i in range(7)]
+
+
+def test_many_reads_have_the_numbers_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the folder has few objects or many, and whether a name was asked for before."""
+    sizes = [3 * RECORD, 2 * RECORD + 1, RECORD, 5]
+    for record in (None, RECORD):
+        items, listing = listed(sizes, record)
+        names = [*listing.names, ObjectName("data", "set/other")] * 2
+        reads = [(n, at, k) for n in names for at in (0, 1, RECORD) for k in (1, 5, RECORD)]
+        keys, offsets, lengths = zip(*((n.key, at, k) for n, at, k in reads), strict=True)
+        each = [items.number(*read) for read in reads]
+        for few in (0, 2, 4_096):
+            monkeypatch.setattr(module, "FEW_OBJECTS", few)
+            found = items.numbers(keys, offsets, lengths).tolist()
+            assert [None if n < 0 else n for n in found] == each
+        assert {None, 0, 1} < set(each)
 
 
 def test_listing_is_read_a_slice_at_a_time() -> None:

@@ -4,6 +4,7 @@ import random
 
 from hubspoke.core import habits as h
 from hubspoke.core.cached_object import CachedObject
+from hubspoke.core.epochs.items import folder_of
 from hubspoke.core.eviction.data_set import DataSet
 from hubspoke.core.generators import backward, next_object
 from hubspoke.core.generators.candidates import Ahead, DepthConfig
@@ -197,11 +198,11 @@ def test_a_file_that_was_left_is_begun_anew() -> None:
 
 def test_walks_bring_what_was_read_of_any_file_until_habits_are_known() -> None:
     folder = Folder()
-    assert folder.habits.of_next(folder.name(0)) == h.YOUNG_BYTES
+    assert folder.habits.of_next(folder_of(folder.name(0))) == h.YOUNG_BYTES
     folder.heads(range(2), 3 * MIB)
-    assert folder.habits.of_next(folder.name(3)) == 3 * MIB
+    assert folder.habits.of_next(folder_of(folder.name(3))) == 3 * MIB
     folder.heads(range(2, 12))
-    assert folder.habits.of_next(folder.name(13)) == MIB
+    assert folder.habits.of_next(folder_of(folder.name(13))) == MIB
 
 
 def test_memory_has_a_bound() -> None:

@@ -21,6 +21,7 @@ Folder = tuple[str, str]  # bucket, key up to the last slash
 
 SLICE_NAMES = 256
 SHARDS_MAX = 16_384  # whose sizes are told who searches for orders
+FEW_OBJECTS = 4_096
 _KEY_ERRORS = "surrogatepass"  # names are exact bytes, whatever they are
 
 
@@ -72,6 +73,7 @@ class ListedItems:
         self._end = self._size = self._first = np.zeros(0, np.int64)
         self._hash = np.zeros(0, np.int64)  # in order, with
         self._object = np.zeros(0, np.int32)  # the object of each
+        self._few: dict[str, tuple[int, int]] = {}  # looked up last: first item (-1: none) and size
 
     def grow(self) -> None:
         """Read the next slice of the listing."""
@@ -121,18 +123,10 @@ class ListedItems:
 
     def number(self, name: ObjectName, offset: int, length: int) -> int | None:
         """See `Items`. Of an object any read belongs to it; a record is read whole."""
-        if folder_of(name) != self.folder:
+        if not self.complete or folder_of(name) != self.folder:
             return None
-        found = self._listed(name.key)
-        if found is None:
-            return None
-        item = int(self._first[found])
-        if self.record is None:
-            return item
-        whole = min(self.record, int(self._size[found]) - offset)
-        return (
-            item + offset // self.record if offset % self.record == 0 and length == whole else None
-        )
+        item = self._number(name.key, offset, length)
+        return None if item < 0 else item
 
     def _listed(self, key: str) -> int | None:
         """Place of an object in the listing; None: it has none."""
@@ -150,6 +144,9 @@ class ListedItems:
         none = np.full(len(keys), -1, np.int32)
         if not len(self._hash):
             return none
+        if self.objects <= FEW_OBJECTS:
+            each = zip(keys, offsets, lengths, strict=True)
+            return np.array([self._number(*read) for read in each], np.int32)
         hashes = np.fromiter(map(hash, keys), np.int64, len(keys))
         at = np.minimum(np.searchsorted(self._hash, hashes), len(self._hash) - 1)
         known = self._hash[at] == hashes
@@ -161,6 +158,26 @@ class ListedItems:
             known &= (offset % self.record == 0) & (length == whole)
             items = items + offset // self.record
         return np.where(known, items, none).astype(np.int32)
+
+    def _number(self, key: str, offset: int, length: int) -> int:
+        """`numbers` of one read. Files that are read again and again, as packed ones are, are
+        looked up once: a dozen arrays for some reads cost four times as much."""
+        found = self._few.get(key)
+        if found is None:
+            number = self._listed(key)
+            first, size = -1, 0
+            if number is not None:
+                first, size = int(self._first[number]), int(self._size[number])
+            if len(self._few) >= FEW_OBJECTS:
+                self._few.clear()
+            self._few[key] = found = first, size
+        first, size = found
+        record = self.record
+        if first < 0 or record is None:
+            return first
+        if offset % record or length != min(record, size - offset):
+            return -1
+        return first + offset // record
 
     @property
     def listed(self) -> int:

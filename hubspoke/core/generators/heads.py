@@ -12,18 +12,18 @@ opened next is a draw. While readers wait for a path that carries less than they
 the files follows as far as the cache has room: the path is busy when streams begin and end.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
 from hubspoke.core.cache import Cache
 from hubspoke.core.epochs.item_set import ItemSet
-from hubspoke.core.epochs.items import Folder, ListedItems, folder_of
+from hubspoke.core.epochs.items import Folder, ListedItems
 from hubspoke.core.epochs.large_files import LargeFiles
 from hubspoke.core.epochs.shelf import IDLE_S
 from hubspoke.core.generators.candidates import Candidate, Listing
 from hubspoke.core.habits import Habits
-from hubspoke.core.ids import ObjectName, ReadState
+from hubspoke.core.ids import ReadState
 from hubspoke.core.streams import NEVER, TAIL_BYTES, Access, Pattern, Stream
 
 LARGE_BYTES = 4 << 20  # a folder of smaller files is read by items, not by streams
@@ -81,6 +81,7 @@ class Files:
     starved: int = 0  # epochs until it is forgotten that the path was the bottleneck
     waiting: list[Stream] = field(default_factory=list)  # opened before the listing was known
     live: dict[Stream, _Burst] = field(default_factory=dict)  # being read from their start
+    ended: dict[Stream, None] = field(default_factory=dict)  # of these, since one was opened
     readers: dict[str, Stream] = field(default_factory=dict)  # what each client opened last
     known: LargeFiles | None = None  # follows the order while one is known
 
@@ -146,13 +147,14 @@ class Heads:
         self._cache = cache
         self._folders: dict[Folder, Files] = {}
 
-    def shuffled(self, name: ObjectName) -> bool:
-        """Whether the object after this one in the listing is none that follows it."""
-        files = self._folders.get(folder_of(name))
+    def shuffled(self, folder: Folder) -> bool:
+        """Whether the object after another in the listing is none that follows it."""
+        files = self._folders.get(folder)
         return files is not None and files.shuffled
 
-    def opened(self, s: Stream) -> None:
-        """A stream began. One that carries on where another has ended reads as that one did."""
+    def opened(self, s: Stream, moving: Iterable[Stream]) -> None:
+        """A stream began. One that carries on where another has ended reads as that one did.
+        moving: those that were read since `moved`."""
         folder = s.obj.data_set.folder
         files = self._folders.pop(folder, None)
         if files is None:
@@ -164,7 +166,7 @@ class Heads:
             del self._folders[next(iter(self._folders))]
         files.open(s)
         if s.start == 0:
-            _carry_on(files, s)
+            _carry_on(files, s, moving)
             files.live[s] = _Burst(None, s.last_at, 0)
             if len(files.live) > READERS_MAX:
                 del files.live[next(iter(files.live))]
@@ -179,6 +181,8 @@ class Heads:
             live = files.live
             for s in moved.keys() & live.keys():
                 burst = live[s]
+                if _over(s):
+                    files.ended[s] = None
                 if now - burst.at > pause_s:
                     burst.at = now
                     burst.before = s.bytes_read - sum(a.length for a in moved[s])
@@ -252,16 +256,25 @@ def _list(files: Files, folder: Folder) -> None:
         files.waiting = []
 
 
-def _carry_on(files: Files, s: Stream) -> None:
+def _over(s: Stream) -> bool:
+    return s.obj.size - s.hi <= TAIL_BYTES and _done(s)
+
+
+def _carry_on(files: Files, s: Stream, moving: Iterable[Stream]) -> None:
     """The reader that opens a file has done with another: its pace is known."""
-    client = next(iter(s.clients))
+    client, live = next(iter(s.clients)), files.live
     before = files.readers.pop(client, None)
-    done = [b for b in files.live if b.obj.size - b.hi <= TAIL_BYTES and _done(b)]
+    # Only what was read since can have ended since: to look at all took a sixth of an opening.
+    files.ended.update(dict.fromkeys(moving))
+    done = [b for b in files.ended if b in live and _over(b)]
+    files.ended.clear()
+    if len(done) > 1:
+        done.sort(key=list(live).index)
     if before is None or not _done(before):
         before = done[0] if done else None
     files.readers[client] = s
     for ended in done:
-        del files.live[ended]
+        del live[ended]
     if before is not None and before.pattern is Pattern.SEQUENTIAL and not s.chained:
         s.pattern, s.boost, s.rate = before.pattern, before.boost, before.rate
 

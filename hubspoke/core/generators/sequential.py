@@ -37,7 +37,8 @@ HEAD_BYTES = 256 << 10  # a file opened at its start will usually be read on
 
 def judge(s: Stream, ahead: Ahead) -> bool:
     """Whether the stream is read densely, upwards; sets its pattern when that is sure."""
-    if s.past >= max(PAST_BYTES_MIN, 2 * s.spread if s.pattern is Pattern.UNKNOWN else 0):
+    far = s.recent_lo - s.start >= PAST_BYTES_MIN  # most streams of many files are not yet
+    if far and s.past >= max(PAST_BYTES_MIN, 2 * s.spread if s.pattern is Pattern.UNKNOWN else 0):
         # Judge by the past just behind the front, so that a change shows within a few front
         # widths, not when a whole file's average has moved.
         window = max(4 * s.spread, PAST_BYTES_MIN)
@@ -123,7 +124,6 @@ def propose(
 
     Sets `s.hide_bytes`: what must be ahead of the front so that latency is hidden.
     """
-    end = s.end
     if not waited and s.hi < s.look_at and s.pattern is Pattern.SEQUENTIAL:
         return [], 0
     if s.pattern is Pattern.RANDOM:
@@ -133,7 +133,7 @@ def propose(
     if s.accesses == 1 and s.head and s.pattern is Pattern.UNKNOWN and s.planned == 0:
         # Where it is known how much is read of such files, no guess is needed.
         head = HEAD_BYTES if s.end_at >= s.obj.size else max(HEAD_BYTES, ahead.least)
-        return _ahead(s, min(end, s.hi + head), hide_s, 1), 0
+        return _ahead(s, min(s.end, s.hi + head), hide_s, 1), 0
     if not judge(s, ahead):
         s.hide_bytes = 0
         return [], 0
@@ -149,7 +149,7 @@ def propose(
         # Extend by a whole part at a time: a request for every read would cost as many round
         # trips' worth of headers as the reads themselves.
         target = s.hi + s.hide_bytes + part
-        return _ahead(s, target, hide_s, s.accesses), max(0, target - end)
+        return _ahead(s, target, hide_s, s.accesses), max(0, target - s.end)
     return [], 0
 
 
