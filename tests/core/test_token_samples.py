@@ -12,6 +12,7 @@ from hubspoke.core.inference import documents
 from hubspoke.core.inference.documents import Documents, FoundSamples, index_of, search_documents
 from hubspoke.core.orders import megatron
 from hubspoke.core.tokens.samples import Located, SampleCourse, Samples, locate, samples_of
+from tests.core.loader_reads import through_workers
 
 T = TypeVar("T")
 DOCUMENTS, SEQUENCE = 6_000, 512
@@ -124,9 +125,11 @@ def test_a_course_goes_through_all_places_once_and_ends() -> None:
     assert course.mark() == ()
 
 
-def asked(samples: Samples, *, thorough: bool = False) -> FoundSamples | None:
-    reads = np.array(reads_of(samples, 40, 80)[:256], np.int64)
-    question = Documents(1, 2, index().lengths, reads[:, 0], reads[:, 1], PAGES, thorough)
+def asked(
+    samples: Samples, *, thorough: bool = False, reads: list[tuple[int, int]] | None = None
+) -> FoundSamples | None:
+    rows = np.array((reads or reads_of(samples, 40, 80))[:256], np.int64)
+    question = Documents(1, 2, index().lengths, rows[:, 0], rows[:, 1], PAGES, thorough)
     answers = [a for a in search_documents(question) if a is not None]
     assert len(answers) <= 1
     return answers[0] if answers else None
@@ -140,6 +143,30 @@ def test_hidden_arrays_come_out_of_the_default_seed(passes: int, separate: bool)
     assert found.why.startswith(f"seed 1234, {SEQUENCE} tokens a sample, {passes} passes")
     assert np.array_equal(found.documents, samples.documents)
     assert np.array_equal(found.starts, samples.starts)
+    assert np.array_equal(found.order, samples.order)
+
+
+@pytest.mark.parametrize(
+    ("seed", "sequence", "passes", "separate", "workers"),
+    [
+        (1234, 512, 1, False, 8),
+        (1234, 1_024, 2, True, 4),
+        (1234, 512, 2, False, 4),
+        (42, 1_024, 1, False, 4),
+        (1, 2_048, 1, False, 2),
+    ],
+)
+def test_hidden_arrays_are_found_by_reads_of_several_workers(
+    seed: int, sequence: int, passes: int, separate: bool, workers: int
+) -> None:
+    """Some of which are missing, and some are there twice."""
+    _, samples = order(passes, separate, seed, sequence)
+    rows = reads_of(samples, 40, 140)
+    seen = through_workers(
+        range(len(rows)), workers=workers, batch=8, rng=np.random.default_rng(seed)
+    )
+    found = asked(samples, reads=[rows[i] for i in seen], thorough=seed != 1234)
+    assert found is not None and found.why.startswith(f"seed {seed}, {sequence} tokens a sample")
     assert np.array_equal(found.order, samples.order)
 
 

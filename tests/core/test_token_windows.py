@@ -8,6 +8,7 @@ from hubspoke.core.inference import windows
 from hubspoke.core.inference.windows import FoundWindows, Windows, run_length, search_windows
 from hubspoke.core.orders import nanogpt
 from hubspoke.core.tokens.course import window_course
+from tests.core.loader_reads import through_workers
 
 Int64 = npt.NDArray[np.int64]
 BLOCK = 1_024
@@ -48,6 +49,28 @@ def test_all_ranks_are_found_wherever_they_are_in_their_streams(tokens: int) -> 
     found = found_for(drawn(tokens), tokens)
     assert found is not None and found.log_p < np.log(1e-6)
     assert [(s.seed, s.words) for s in found.streams] == [(1337 + r, 100_001 + r) for r in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "ranks", "seed", "words"),
+    [
+        (LARGE, 1, 1337, 0),
+        (LARGE, 8, 1337, 777),
+        (SMALL, 4, 1337, 1_000_000),
+        (300_000_000, 2, 1337, 50_000),
+        (LARGE, 2, 123, 60_000),
+    ],
+)
+def test_ranks_are_found_by_reads_of_several_workers(
+    tokens: int, ranks: int, seed: int, words: int
+) -> None:
+    """Some of which are missing, and some are there twice."""
+    starts = drawn(tokens, ranks=ranks, count=48, seed=seed, words=words).T.ravel()
+    rng = np.random.default_rng(words)
+    seen = through_workers(range(len(starts)), workers=4, batch=4, rng=rng)
+    found = found_for(starts[list(dict.fromkeys(seen))], tokens)
+    assert found is not None and found.log_p < np.log(1e-6)
+    assert {s.seed for s in found.streams} == {seed + rank for rank in range(ranks)}
 
 
 def test_reads_in_any_order_some_missing_some_of_others() -> None:

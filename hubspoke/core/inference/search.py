@@ -11,7 +11,7 @@ orders for a job that was joined in mid-epoch; both only for seeds that people u
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice, product
 from typing import Protocol, assert_never
 
@@ -259,11 +259,19 @@ def _whole(
 
 
 def _closest(question: Question, found: Found, kernel: Kernel, tried: float) -> Found:
-    """Of buffered shuffles those with another buffer or world begin nearly alike."""
-    if found.recipe.family not in WEBDATASET:
-        return found
-    kin = (replace(found.recipe, family=f, world=w) for f in WEBDATASET for w in WORLDS)
-    others = (_tried(question, recipe, kernel, tried) for recipe in kin)
+    """Of one seed, orders of other worlds lie within the window where one permutation is dealt, and
+    buffered shuffles begin nearly alike whatever the buffer."""
+    recipe = found.recipe
+    names = WEBDATASET if recipe.family in WEBDATASET else (recipe.family,)
+    kin = (
+        Candidate(BY_NAME[name], recipe.seed, recipe.epoch, world)
+        for name in names
+        for world in BY_NAME[name].worlds
+    )
+    recipes = (
+        Recipe(c.family.name, c.seed, c.epoch, c.world) for c in kin if c.fits(question.count)
+    )
+    others = (_tried(question, other, kernel, tried) for other in recipes if other != recipe)
     return min((found, *(o for o in others if o)), key=lambda f: f.log_p)
 
 
