@@ -38,18 +38,35 @@ NONE = "none"  # the pattern of what belongs to no stream
 
 @dataclass(slots=True)
 class Tally:
-    """Bytes, halved with time."""
+    """Bytes, halved with time, but for the last two."""
 
     useful: float = 0.0
     late: float = 0.0
     wasted: float = 0.0
-    due: float = 0.0  # asked of the hub, and to have been read by now
+    overdue: float = 0.0  # asked of the hub, to have been read by now, and not settled
     at: float = 0.0
     refused: int = 0
+    asked: float = 0.0  # of the hub, and not due yet
+    early: float = 0.0  # of those, settled already
 
     @property
     def known(self) -> float:
-        return max(self.useful + self.late + self.wasted, self.due)
+        return self.useful + self.late + self.wasted + self.overdue
+
+    def settle(self, bytes_: int) -> None:
+        """They were read, or dropped."""
+        overdue = min(self.overdue, bytes_)
+        self.overdue -= overdue
+        self.early = min(self.early + bytes_ - overdue, self.asked)
+
+    def fall_due(self, bytes_: int) -> None:
+        """They should have been read by now. What was is counted: with all that falls due beside
+        it, a reader who makes a pause would look like one who left everything."""
+        early = min(self.early, bytes_)
+        self.early -= early
+        self.overdue += bytes_ - early
+        self.asked = max(self.asked - bytes_, 0.0)
+        self.early = min(self.early, self.asked)
 
     def age(self, now: float) -> None:
         """Halve with the time since the last call, which costs nothing if that is short."""
@@ -66,7 +83,7 @@ class Tally:
         self.useful *= by
         self.late *= by
         self.wasted *= by
-        self.due *= by
+        self.overdue *= by
 
 
 class Outcomes:
@@ -94,6 +111,7 @@ class Outcomes:
         arm, soon = self._blocks.get(_key(number, first), (None, False))
         if arm is None or not soon:
             return
+        self._tally(arm).asked += bytes_
         if self._issued and self._issued[-1][1] == arm and self._now - self._issued[-1][0] < 1.0:
             at, _, before = self._issued.pop()
             self._issued.append((at, arm, before + bytes_))
@@ -109,6 +127,7 @@ class Outcomes:
             tally.late += bytes_
         else:
             tally.useful += bytes_
+        tally.settle(bytes_)
         tally.bound()
 
     def wasted(self, unread: Iterable[tuple[int, int, int]]) -> None:
@@ -117,6 +136,7 @@ class Outcomes:
             tally = self._of(number, page)
             if tally is not None:
                 tally.wasted += bytes_
+                tally.settle(bytes_)
                 tally.bound()
 
     def _of(self, number: int, page: int) -> Tally | None:
@@ -139,7 +159,7 @@ class Outcomes:
             _, arm, bytes_ = self._issued.popleft()
             tally = self._tally(arm)
             tally.age(now)
-            tally.due += bytes_
+            tally.fall_due(bytes_)
             tally.bound()
 
     def accuracy(self, arm: Arm) -> tuple[float, float]:
@@ -170,16 +190,17 @@ class Outcomes:
 
     def kept(self) -> list[tuple[Arm, tuple[float, float, float, float]]]:
         """What `restore` takes in."""
-        return [(arm, (t.useful, t.late, t.wasted, t.due)) for arm, t in self.tallies.items()]
+        return [(arm, (t.useful, t.late, t.wasted, t.known)) for arm, t in self.tallies.items()]
 
     def restore(
         self, tallies: Iterable[tuple[Arm, tuple[float, float, float, float]]], now: float
     ) -> None:
-        """Take in what an earlier run has learned: (useful, late, wasted, due) bytes of arms."""
+        """Take in what an earlier run has learned: (useful, late, wasted, known) bytes of arms."""
         self._now = now
-        for arm, bytes_ in tallies:
+        for arm, (useful, late, wasted, known) in tallies:
             if len(self.tallies) < ARMS_MAX:
-                self.tallies[arm] = tally = Tally(*bytes_, now)
+                overdue = max(0.0, known - useful - late - wasted)
+                self.tallies[arm] = tally = Tally(useful, late, wasted, overdue, now)
                 tally.bound()
 
 

@@ -103,6 +103,20 @@ def test_what_was_to_be_read_soon_and_is_not_counts_as_wasted_until_it_is() -> N
     assert found.accuracy(ARM) == (1.0, 2 * PRIOR_BYTES)
 
 
+def test_a_pause_after_much_was_read_in_time_does_not_count() -> None:
+    found, each = outcomes(), 50_000_000
+    for tenth in range(200):
+        now = tenth / 10
+        found.look(now)
+        found.issued(1, 0, each)
+        found.used(1, 0, each, late=False)
+    found.look(now + 2 * GRACE_S)
+    assert found.accuracy(ARM)[0] == 1.0
+    found.issued(1, 0, 20 * PRIOR_BYTES)
+    found.look(now + 4 * GRACE_S)
+    assert found.accuracy(ARM)[0] < 0.7
+
+
 def test_what_is_proposed_for_later_is_given_time() -> None:
     found = Outcomes()
     found.queued(ARM, 1, 0, PAGES_PER_BLOCK, 60.0)
