@@ -87,6 +87,16 @@ def test_heads_of_the_files_opened_next_come() -> None:
     assert folder.files.propose(0, MIB, NEVER, hungry=False) == []
 
 
+def test_heads_come_for_readers_who_were_between_two_files() -> None:
+    folder = Folder(read=[15, 14], reading={14: 0})
+    data_set = folder.objects[0].data_set
+    found = folder.files.propose(0, MIB, NEVER, hungry=False)
+    assert [c.name.key for c in found] == ["d/13"]
+    assert folder.files.follow([folder.job], {15: 0, 14: 0}, data_set)
+    found = folder.files.propose(0, MIB, NEVER, hungry=False)
+    assert "d/12" in [c.name.key for c in found]
+
+
 def test_whole_files_come_into_the_room_of_what_was_read() -> None:
     folder = Folder(read=[15, 14], reading={})
     found = folder.files.propose(64 * MIB, MIB, NEVER, hungry=True)[1:]

@@ -3,6 +3,8 @@
 import random
 from itertools import pairwise
 
+import pytest
+
 from hubspoke.core.cache import CachedObject
 from hubspoke.core.eviction.data_set import DataSet
 from hubspoke.core.generators import sequential
@@ -172,6 +174,18 @@ def test_what_was_planned_is_not_proposed_again() -> None:
     (first,), _ = sequential.propose(s, 1.0, 0.3, DepthConfig(), ahead=AHEAD)
     assert sequential.propose(s, 1.0, 0.3, DepthConfig(), ahead=AHEAD) == ([], 0)
     assert s.planned == first.offset + first.length
+
+
+def test_what_is_read_later_comes_later() -> None:
+    obj = an_object(256 * MIB)
+    (s,) = observed(StreamTable(), accesses(obj, list(range(0, 8 * MIB, 8 * KIB))))
+    s.boost = 8.0
+    found, _ = sequential.propose(s, 1.0, 2.0, DepthConfig(), ahead=AHEAD)
+    assert 2 < len(found) <= sequential.PARTS_MAX
+    rate = s.rate.per_second(1.0)
+    for before, c in pairwise(found):
+        assert c.offset == before.offset + before.length
+        assert c.use_in_s == pytest.approx((c.offset - s.hi) / rate)
 
 
 def test_the_front_begins_where_the_earliest_of_the_last_reads_does() -> None:

@@ -46,7 +46,7 @@ class LargeFiles:
         self._next: tuple[float, ItemPages] | None = None
         self._passed: list[tuple[float, ItemPages]] = []  # by readers, what is read soonest first
         self._progress = 0
-        self._headed: dict[Follower, tuple[int, int, int]] = {}  # when heads were proposed
+        self._headed: dict[Follower, tuple[int, int, int, int]] = {}  # when heads were proposed
         self._follower: Follower | None = None
         self._filled = (0, 0)  # place in the order, offset
         self._spare = 0  # bytes of what was read in this epoch
@@ -198,13 +198,14 @@ class LargeFiles:
 
     def _heads(self, job: Job, f: Follower, head: int) -> list[Candidate]:
         """Of as many files as are being read now: all of them may end at once."""
-        state = f.base, f.front, head
+        # While some have opened their next file, others are between two: there are more soon.
+        most = max(1, len(self._reading))
+        state = f.base, f.front, head, most
         if self._headed.get(f) == state:
             return []
         if len(self._headed) > HEADED_MAX:
             self._headed.clear()
         self._headed[f] = state
-        most = max(1, len(self._reading))
         coming = f.order.items[f.base : f.front + f.order.window + most]
         coming = coming[~job.read[coming]][:most]
         following = f.following()

@@ -32,6 +32,7 @@ YOUNG_DEPTH = 4  # times what was read so far, until it is sure
 UP_MIN = 0.6  # as many steps down leave it open whether the front goes up
 SURPRISE_NARROW = 30.0
 NARROW_BYTES_MAX = 4 << 20
+PART_BYTES_MIN, PARTS_MAX = 2 << 20, 8  # with a time of their own
 HEAD_BYTES = 256 << 10  # a file opened at its start will usually be read on
 
 
@@ -133,7 +134,7 @@ def propose(
     if s.accesses == 1 and s.head and s.pattern is Pattern.UNKNOWN and s.planned == 0:
         # Where it is known how much is read of such files, no guess is needed.
         head = HEAD_BYTES if s.end_at >= s.obj.size else max(HEAD_BYTES, ahead.least)
-        return _ahead(s, min(s.end, s.hi + head), hide_s, 1), 0
+        return _ahead(s, min(s.end, s.hi + head), 0.0, 1), 0
     if not judge(s, ahead):
         s.hide_bytes = 0
         return [], 0
@@ -149,7 +150,7 @@ def propose(
         # Extend by a whole part at a time: a request for every read would cost as many round
         # trips' worth of headers as the reads themselves.
         target = s.hi + s.hide_bytes + part
-        return _ahead(s, target, hide_s, s.accesses), max(0, target - s.end)
+        return _ahead(s, target, rate, s.accesses), max(0, target - s.end)
     return [], 0
 
 
@@ -158,14 +159,22 @@ def part_bytes(rate: float, most: int) -> int:
     return int(min(max(rate * 0.1, 256 << 10), 16 << 20, most))
 
 
-def _ahead(s: Stream, target: int, hide_s: float, evidence: int) -> list[Candidate]:
+def _ahead(s: Stream, target: int, rate: float, evidence: int) -> list[Candidate]:
     # From the slowest worker on, not from the fastest: the holes inside the front are the next
     # reads of all; what was read may be dropped and must not be fetched again. What is there or
     # on its way already costs nothing to name again, and what was planned and then found no room
     # is found out.
     start = s.first_unread()
     s.planned = max(s.planned, target)
-    n = min(target, s.end) - start
-    if n <= 0:
-        return []
-    return [Candidate("sequential", s.stream_id, s.obj.name, None, start, n, 0.0, evidence)]
+    end = min(target, s.end)
+    found: list[Candidate] = []
+    # What is read later comes later: other streams' next bytes must not wait for it.
+    part = max(PART_BYTES_MIN, (end - start) // PARTS_MAX)
+    while start < end:
+        n = end - start if rate <= 0 or end - start < 2 * part else part
+        use_in_s = max(0.0, (start - s.hi) / rate) if rate > 0 else 0.0
+        found.append(
+            Candidate("sequential", s.stream_id, s.obj.name, None, start, n, use_in_s, evidence)
+        )
+        start += n
+    return found
