@@ -28,9 +28,12 @@ class Following:
         listing: Listing,
         habits: Habits,
         shuffled: Callable[[Folder], bool],
+        left_out: Callable[[ObjectName], bool],
     ) -> None:
-        """shuffled: whether an object after another in the folder's listing does not follow it."""
+        """shuffled: whether an object after another in the folder's listing does not follow it.
+        left_out: whether this one is of a kind that readers pass by."""
         self._shuffled = shuffled
+        self._left_out = left_out
         self._depth = depth
         self._listing = listing
         self._habits = habits
@@ -68,7 +71,11 @@ class Following:
     ) -> list[Candidate]:
         found, beyond = sequential.propose(s, now, hide_s, self._depth, waited=waited, ahead=ahead)
         if beyond and not self._shuffled(s.obj.data_set.folder):
-            following = self._listing.following(s.obj.name, next_object.FOLLOWING)
+            following = [
+                (name, entry)
+                for name, entry in self._listing.following(s.obj.name, next_object.FOLLOWING)
+                if not self._left_out(name)
+            ]
             if following:
                 self._ending[following[0][0]] = s
                 if len(self._ending) > ENDING_MAX:

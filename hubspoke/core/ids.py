@@ -72,6 +72,11 @@ class ReadState(enum.Enum):
     MISS = "miss"  # had to ask the hub
 
 
+def kind_of(name: ObjectName) -> str:
+    """What is behind the last dot; of names without one, or numbered there, each is a kind."""
+    return name.key.rpartition(".")[2]
+
+
 def page_span(offset: int, length: int) -> tuple[int, int]:
     """First page and one past the last page of a byte range; length > 0."""
     return offset // PAGE_BYTES, -(-(offset + length) // PAGE_BYTES)

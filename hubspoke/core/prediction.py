@@ -72,7 +72,9 @@ class Prediction:
         self.habits = Habits()
         self.layouts = layout.Layouts(cache, listing, config.depth, self.habits)
         self._heads = heads.Heads(listing, cache, self.habits)
-        self._following = Following(config.depth, listing, self.habits, self._heads.shuffled)
+        self._following = Following(
+            config.depth, listing, self.habits, self._heads.shuffled, self._walks.left_out
+        )
         self._relearning = Relearning(self.epochs)
         self.inference = Inference()
         self.hints = Hints(cache, config.depth, self.epochs.forget)

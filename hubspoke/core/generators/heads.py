@@ -12,6 +12,7 @@ opened next is a draw. While readers wait for a path that carries less than they
 the files follows as far as the cache has room: the path is busy when streams begin and end.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
@@ -22,8 +23,9 @@ from hubspoke.core.epochs.items import Folder, ListedItems
 from hubspoke.core.epochs.large_files import LargeFiles
 from hubspoke.core.epochs.shelf import IDLE_S
 from hubspoke.core.generators.candidates import Candidate, Listing
+from hubspoke.core.generators.next_object import PASSED_MIN
 from hubspoke.core.habits import Habits
-from hubspoke.core.ids import ReadState
+from hubspoke.core.ids import ReadState, kind_of
 from hubspoke.core.streams import NEVER, TAIL_BYTES, Access, Pattern, Stream
 
 LARGE_BYTES = 4 << 20  # a folder of smaller files is read by items, not by streams
@@ -35,6 +37,7 @@ LEFT_S = 60.0  # a file that nobody went on with for so long was left
 OPENINGS_MIN = 4
 FROM_START_MIN = 0.75
 ORDERED_MIN = 0.75  # share of the listing up to the last file opened: a walk in order opens all
+KINDS_SAMPLE = 64
 EPOCH_SHARE = 0.9  # a file opened again after so many others begins an epoch
 SHARE_OF_CACHE = 1 / 8
 SHARE_OF_FILE = 1 / 8
@@ -70,6 +73,7 @@ class Files:
     repeats: int = 0
     from_start: int = 0
     top: int = 0  # the last in listing order that was opened
+    kinds: set[str] = field(default_factory=set)  # of those that were opened
     shuffled: bool = False  # they were opened apart from listing order
     burst: float = 0.0
     most: int = NEVER  # of each file that is read (`habits`)
@@ -115,8 +119,20 @@ class Files:
         self.openings += 1
         self.from_start += s.start == 0
         self.top = max(self.top, item)
-        if self.openings >= OPENINGS_MIN and self.openings < ORDERED_MIN * (self.top + 1):
-            self.shuffled = True
+        self.kinds.add(kind_of(s.obj.name))
+        far = self.openings < ORDERED_MIN * (self.top + 1)
+        if self.openings >= OPENINGS_MIN and far and not self.shuffled:
+            self.shuffled = self.openings < ORDERED_MIN * (self.top + 1) * self._share_of_kinds()
+
+    def _share_of_kinds(self) -> float:
+        """Of the listing up to the last file opened, without what readers pass by: files of a kind
+        that is common there and was never opened."""
+        step = self.top // KINDS_SAMPLE + 1
+        sample = [kind_of(self.items.object_name(i)) for i in range(0, self.top + 1, step)]
+        passed = sum(
+            n for kind, n in Counter(sample).items() if n >= PASSED_MIN and kind not in self.kinds
+        )
+        return 1 - passed / len(sample)
 
     def waited(self, now: float) -> None:
         """A read of a known stream had to wait."""

@@ -6,6 +6,9 @@ Assumes: loaders sort their files by name, so the listing is the order. Two form
   way carries pattern, rate and boost on;
 - a folder whose objects are opened one after the other (by any number of workers, in any order
   inside a window) is a sequential stream of whole objects.
+Of a kind of file that readers pass by, such as an index beside each file of data, nothing is
+brought, until one of it is opened. Kinds are told by what is behind the last dot of a name.
+
 Does not hold for shuffled file lists; then the second form sees openings far apart and is silent,
 and looks into the listing for a walk at ever fewer of them.
 """
@@ -17,7 +20,7 @@ from dataclasses import dataclass, field
 from hubspoke.core.epochs.items import folder_of
 from hubspoke.core.generators.candidates import Candidate, Listing
 from hubspoke.core.habits import Habits
-from hubspoke.core.ids import ObjectEntry, ObjectName, StoredObject
+from hubspoke.core.ids import ObjectEntry, ObjectName, StoredObject, kind_of
 from hubspoke.core.streams import RateMeter, Stream
 
 SOURCE = "next_object"
@@ -29,6 +32,8 @@ OBJECTS_AHEAD_MAX = 512
 ANCHOR_OBJECTS = 2 * SPREAD_MAX  # listed when a walk may begin; more once it is one
 TRIES, PAUSE_MAX = 4, 32  # openings apart: each is a beginning at first, then one in so many
 FOLDERS_MAX = 1_024
+PASSED_MIN = 3  # of a kind, since one of it was opened: then it is left out
+KINDS_MAX = 64
 WHOLE_BYTES_MAX = 4 << 20  # of an object opened in a walk, at most this much in advance
 
 
@@ -69,6 +74,7 @@ class Walk:
     most: int = WHOLE_BYTES_MAX  # of each
     opened: int = 0  # bytes
     apart: int = 0  # openings elsewhere since it was a walk
+    passed: dict[str, int] = field(default_factory=dict)  # by kind, since one of it was opened
 
     @property
     def dense(self) -> bool:
@@ -81,6 +87,8 @@ class Walk:
         """One object more is planned; returns how many bytes of it, by its place."""
         self.planned += 1
         n = min(self.entries[self.planned - 1].size, self.most)
+        if self.left_out(self.names[self.planned]):
+            n = 0
         self.brought.append(n)
         self.ahead += n
         return n
@@ -95,8 +103,26 @@ class Walk:
         """The object at this place was opened."""
         for _ in range(self.frontier, min(at, self.planned)):
             self.ahead -= self.brought.popleft()
+        again = self.left_out(self.names[at])
+        if self.passed or at > self.frontier + 1:
+            self._pass_by(at)
         self.frontier = max(self.frontier, at)
         self.planned = max(self.planned, self.frontier)
+        if again:  # those of its kind that are ahead were left out
+            self.give_back(self.frontier + 1)
+
+    def _pass_by(self, at: int) -> None:
+        """What lies between the furthest object opened so far and this one was passed by."""
+        for i in range(self.frontier + 1, at):
+            kind = kind_of(self.names[i])
+            self.passed[kind] = self.passed.get(kind, 0) + 1
+        self.passed.pop(kind_of(self.names[at]), None)
+        if len(self.passed) > KINDS_MAX:
+            self.passed.clear()
+
+    def left_out(self, name: ObjectName) -> bool:
+        """Whether readers pass objects of this kind by."""
+        return bool(self.passed) and self.passed.get(kind_of(name), 0) >= PASSED_MIN
 
 
 class Walks:
@@ -141,6 +167,11 @@ class Walks:
         want = max(min(walk.rate.per_second(now) * hide_s, walk.opened), floor_bytes)
         return self._ahead(walk, listing, hide_s, want if room is None else min(want, room))
 
+    def left_out(self, name: ObjectName) -> bool:
+        """See `Walk.left_out`."""
+        walk = self._folders.get(folder_of(name))
+        return walk is not None and walk.left_out(name)
+
     def refused(self, name: ObjectName) -> None:
         """What was proposed of this object was not taken, and nobody looks at it again: it and all
         behind it are proposed anew, as long as it is ahead of its walk."""
@@ -160,7 +191,9 @@ class Walks:
         # Only the objects that follow are ever proposed, so the opened one needs no entry.
         entries = [e for _, e in following]
         rate = before.rate if before is not None else RateMeter(now)
-        return Walk(names, entries, {n: i for i, n in enumerate(names)}, rate, apart=apart)
+        place = {n: i for i, n in enumerate(names)}
+        passed = {} if before is None else before.passed
+        return Walk(names, entries, place, rate, apart=apart, passed=passed)
 
     def _ahead(self, walk: Walk, listing: Listing, hide_s: float, want: float) -> list[Candidate]:
         if walk.frontier + SPREAD_MAX >= len(walk.names):
