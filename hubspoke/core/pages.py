@@ -138,6 +138,14 @@ class PageMap:
 
     def first_run(self, first: int, last: int, codes: Codes) -> tuple[int, int] | None:
         """The first of `runs`, without looking for the others."""
+        block = first >> 8
+        base = block << 8
+        if first < last <= base + PAGES_PER_BLOCK:
+            held = self._held(block)
+            if held is UNIFORM[held[0] & 31]:
+                return (first, last) if held[0] in codes.members else None
+            if last - first == 1 and len(held) < PAGES_PER_BLOCK:
+                return (first, last) if code_of(held, first - base) in codes.members else None
         start = end = -1
         for full, a, b in self._parts(first, last):
             base = first & ~255

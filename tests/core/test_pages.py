@@ -92,6 +92,7 @@ def test_a_few_pages_are_changed_in_the_short_form_as_in_the_full_one(
         for some in SETS:
             runs = plain_runs(plain, first, last, some.members)
             assert pages.runs(first, last, some) == runs
+            assert pages.first_run(first, last, some) == (runs[0] if runs else None)
             assert pages.any(first, last, some) == bool(runs)
             assert not pages.any(first, first, some)
 
