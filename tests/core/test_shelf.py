@@ -119,3 +119,18 @@ def test_one_item_is_due_when_many_say_it_is() -> None:
             for item in range(N):
                 due = float(shelf.due(np.array([item], np.int32), after=after)[0])
                 assert shelf._due_of(item, after=after) == due, (adopted, item, after)
+
+
+def test_what_a_scan_reads_next_stays_while_it_goes_on(shelf: Shelf) -> None:
+    scan, items = Job(2, N), np.arange(150, dtype=np.int32)
+    shelf._jobs.append(scan)  # type: ignore[attr-defined]
+    scan.take(items[:75], [1] * 75, 0.0)
+    scan.take(items[75:], [1] * 75, 15.0)
+    (job,) = shelf.counted
+    job.last_at = 15.0
+    shelf.look_at_jobs(15.0, began=True)
+    here = np.concatenate((np.arange(100, 110), np.arange(150, 160))).astype(np.int32)
+    shelf.came(here)
+    gone = [shelf.victim(201, demand=False, last_resort=False) for _ in range(10)]
+    assert sorted(i for i in gone if i is not None) == list(range(100, 110))
+    assert shelf._due_of(150) == pytest.approx(float(shelf.due(np.array([150], np.int32))[0]))

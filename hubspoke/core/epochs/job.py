@@ -24,6 +24,7 @@ EVIDENCE_MIN = 3.0
 REPEATS_PART = 8  # of what draws with replacement would have repeated, at most this part
 NEARLY_ALL = 0.9
 PATIENCE_S, PATIENCE_MAX_S = 1.5, 60.0
+PACE_S = 10.0
 RECENT = 16  # reads that are looked at for an epoch's end
 LATELY, LATELY_PART = 64, 0.75  # the same where less was seen, and what part of them repeats
 SEEN_MIN = 0.25
@@ -49,6 +50,7 @@ class Job:
         self.conflicts: list[tuple[int, int, int]] = []
         self.rate = 0.0  # items per second
         self.last_at = float("-inf")
+        self._began_at = float("-inf")  # this epoch
         self._pause_s = 0.0  # the longest of late
         self._walked = False  # in the last epoch
         self.follower: Follower | None = None
@@ -81,6 +83,21 @@ class Job:
         return self.count**2 / (2 * self.n)
 
     @property
+    def pace(self) -> float:
+        """Items per second of this epoch, pauses and all; 0: it has hardly begun."""
+        since = self.last_at - self._began_at
+        return self.count / since if since > PACE_S else 0.0
+
+    @property
+    def scans(self) -> bool:
+        """Whether it goes on through the listing from time to time."""
+        return self.follower is None and self.pace > 0 and self.walks
+
+    def reaches_in_s(self, items: Numbers) -> npt.NDArray[np.float32]:
+        """When a walk in listing order comes to items, if it goes on at its pace."""
+        return ((items - self.order[-1] - 1) % self.n).astype(np.float32) / np.float32(self.pace)
+
+    @property
     def former_count(self) -> int:
         return 0 if self.former is None else len(self.former)
 
@@ -109,6 +126,8 @@ class Job:
         self.last_at = now
         self._rated(len(items), now)
         began = self._mark(items, clients)
+        if began or self._began_at == float("-inf"):
+            self._began_at = now
         if self.guesses is not None:
             self._decide(self.guesses)
         elif self.follower is not None and not self.follower.moved(items, self.read):

@@ -54,6 +54,7 @@ class Shelf:
         self.now = now
         self._exact = False
         self.counted: list[Job] = []  # whose next reads are believed
+        self._walks: list[Job] = []  # in listing order: they count for what goes
         self._done: deque[int] = deque()  # read by all since the list was made
         # (-due, item) of what was read since the list was made, where orders are known: a heap.
         self._far: list[tuple[float, int]] = []
@@ -70,6 +71,7 @@ class Shelf:
         Returns whether there are any."""
         self.now = now
         counted = [j for j in self._jobs if j.believed and now - j.last_at < IDLE_S]
+        self._walks = [j for j in self._jobs if j.scans and now - j.last_at < IDLE_S]
         if began or counted != self.counted:
             self.counted = counted
             self._recount()
@@ -153,9 +155,12 @@ class Shelf:
         times = [self._due(job, items, at) for job in self.counted]
         if not times:
             return np.full(len(items), at, np.float32)
+        if self._exact:
+            times += [at + walk.reaches_in_s(items) for walk in self._walks]
         if after:
             nearest = min(range(len(times)), key=lambda i: float(times[i][0]))
-            times[nearest] = self._due(self.counted[nearest], items, at, after=True)
+            later = [self._due(j, items, at, after=True) for j in self.counted[nearest:][:1]]
+            times[nearest : nearest + 1] = later  # none of a walk
         if self._exact or len(times) == 1:
             return np.asarray(np.minimum.reduce(times))
         # Uncertain times: two that come evenly within a and b come first after ab / (a + b).
@@ -302,9 +307,13 @@ class Shelf:
         times = [_due_of_one(job, item, at) for job in self.counted]
         if not times:
             return float(at)
+        if self._exact:
+            one = np.array([item], np.int32)
+            times += [at + walk.reaches_in_s(one)[0] for walk in self._walks]
         if after:
             nearest = times.index(min(times))
-            times[nearest] = _due_of_one(self.counted[nearest], item, at, after=True)
+            later = [_due_of_one(j, item, at, after=True) for j in self.counted[nearest:][:1]]
+            times[nearest : nearest + 1] = later
         if self._exact or len(times) == 1:
             return float(min(times))
         sooner = np.float32(0.0)
