@@ -14,7 +14,8 @@ that range's; a body that cannot be finished breaks the connection.
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 import msgspec
@@ -38,6 +39,9 @@ REQUESTS_MAX = 256  # at a time
 # Begun and not yet taken, of all requests together: a path of 1 GB/s and 60 ms is full with it.
 AHEAD_BYTES_MAX = 64 << 20
 AHEAD_RANGES_MAX = 4_096
+# Begun in one turn of the loop: what is asked of the hub leaves when a turn ends, the first few at
+# once, then more, but no more than other readers can wait for.
+TURN_RANGES_MIN, TURN_RANGES_MAX = 64, 256
 # Small answers leave together: a message to the socket each would cost more than their bytes.
 JOINED_BYTES = 256 << 10
 
@@ -56,8 +60,15 @@ class _Begun(NamedTuple):
 class RangesApp:
     """ASGI application for the paths under wire.PREFIX at a spoke."""
 
-    def __init__(self, reader: Reader, tuning: S3DoorTuning | None = None) -> None:
+    def __init__(
+        self,
+        reader: Reader,
+        together: Callable[[], AbstractContextManager[None]],
+        tuning: S3DoorTuning | None = None,
+    ) -> None:
+        """together: reads that are begun inside are taken for one by who predicts."""
         self._reader = reader
+        self._together = together
         self._tuning = tuning or S3DoorTuning()
         self._running = 0
 
@@ -72,7 +83,7 @@ class RangesApp:
         try:
             ranges = _parsed(await read_body(receive, BODY_BYTES_MAX))
             ahead = AHEAD_BYTES_MAX // self._running
-            batch = _Batch(self._reader, ranges, client_of(scope), ahead)
+            batch = _Batch(self._reader, self._together, ranges, client_of(scope), ahead)
             spans = EXTENSION in scope.get("extensions", ())
             out = _Out(send, spans=spans, stall_s=self._tuning.send_stall_s)
             await while_connected(receive, batch.run(out))
@@ -110,21 +121,26 @@ class _Batch:
     def __init__(
         self,
         reader: Reader,
+        together: Callable[[], AbstractContextManager[None]],
         ranges: Sequence[tuple[ObjectName, int | None, int | None]],
         client: str,
         ahead: int,
     ) -> None:
         self._reader = reader
+        self._together = together
         self._left: Iterator[tuple[ObjectName, int | None, int | None]] = iter(ranges)
         self._client = client
         self._ahead = ahead
         self._resolved: dict[ObjectName, Resolved | HubSpokeError] = {}
         self._begun: deque[_Begun] = deque()
         self._held = 0
+        self._turn = TURN_RANGES_MIN
 
     async def run(self, out: "_Out") -> None:
         try:
-            await self._begin()
+            with self._together():
+                await self._begin()
+                await asyncio.sleep(0)  # the last ones begin, too
             await out.start()
             while self._begun:
                 # Kept in the queue until it is sent, for whoever has to give it up.
@@ -142,6 +158,7 @@ class _Batch:
                     await _give_up(left)
 
     async def _begin(self) -> None:
+        begun = 0
         while len(self._begun) < AHEAD_RANGES_MAX and (self._held < self._ahead or not self._begun):
             following = next(self._left, None)
             if following is None:
@@ -157,6 +174,10 @@ class _Batch:
                 task = asyncio.create_task(_failed(resolved))
             self._begun.append(_Begun(length, task))
             self._held += length
+            begun += 1
+            if begun == self._turn:
+                begun, self._turn = 0, min(2 * self._turn, TURN_RANGES_MAX)
+                await asyncio.sleep(0)
 
     async def _resolve(self, name: ObjectName) -> Resolved | HubSpokeError:
         resolved = self._resolved.get(name)

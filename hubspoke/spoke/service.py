@@ -51,6 +51,7 @@ from hubspoke.spoke.hints import HintPosts
 from hubspoke.spoke.late_folder import take_in
 from hubspoke.spoke.looks import Looks
 from hubspoke.spoke.order_search import OrderSearch
+from hubspoke.spoke.predicting import Predicting
 from hubspoke.spoke.reads import SpokeReads
 from hubspoke.spoke.recording import Recorders
 from hubspoke.spoke.remembered import Remembered
@@ -133,15 +134,15 @@ class SpokeService:
         self.disks.events.opened = partial(take_in, self.core.cache, self.disks, namespace)
         self.when_loaded: Callable[[], None] = lambda: None  # before anything is dropped
         self._tasks: set[asyncio.Task[None]] = set()
-        self._predict_at: asyncio.TimerHandle | None = None
-        self._predicted = float("-inf")
+        self._predicting = Predicting(self._predict, clock, tuning.predict_interval_s)
+        self.together = self._predicting.together
         self.hints = HintPosts(
-            self.core.prediction.hints, namespace, self.follower, clock, self._predict_soon,
+            self.core.prediction.hints, namespace, self.follower, clock, self._predicting.soon,
             prefetch=tuning.prefetch,
         )  # fmt: skip
-        self._looks = Looks(self.core, self.filler, clock, self._predict_soon)
+        self._looks = Looks(self.core, self.filler, clock, self._predicting.soon)
         self._facts = FactsCollector(self)
-        soon, noted = self._predict_soon, self._facts.read
+        soon, noted = self._predicting.soon, self._facts.read
         self._reads = SpokeReads(
             self.core, self.filler, clock, tuning, predict_soon=soon, noted=noted
         )
@@ -183,8 +184,7 @@ class SpokeService:
 
     async def close(self) -> None:
         """Stop fetching; what is on disk stays and is found at the next start."""
-        if self._predict_at is not None:
-            self._predict_at.cancel()
+        self._predicting.close()
         self.hints.look_again(None)
         self.recorders.close()
         await self.warm.close()
@@ -338,19 +338,11 @@ class SpokeService:
 
     # -- prediction ---------------------------------------------------------------------------
 
-    def _predict_soon(self, now: float) -> None:
-        if self._predict_at is not None:
-            return
-        delay = max(0.0, self._predicted + self.tuning.predict_interval_s - now)
-        self._predict_at = asyncio.get_running_loop().call_later(delay, self._predict)
-
-    def _predict(self) -> None:
-        self._predict_at = None
-        self._predicted = self.clock.now()
+    def _predict(self, now: float) -> None:
         rtt = self.follower.rtt_s()
         if rtt is not None:
             self.core.path.round_trip(rtt)
-        self.filler.drop(self.core.predict(self._predicted))
+        self.filler.drop(self.core.predict(now))
         self._looks.look()
         self.filler.dispatch_unheld()
         requests = self.core.prediction.inference.requests()
@@ -360,7 +352,7 @@ class SpokeService:
 
     def _answered(self, number: int, answer: Answer) -> None:
         self.core.prediction.inference.answered(number, answer, self.clock.now())
-        self._predict_soon(self.clock.now())
+        self._predicting.soon(self.clock.now())
 
     # -- what is told about it ----------------------------------------------------------------
 
