@@ -13,7 +13,7 @@ from hubspoke.core.epochs.known import KnownOrder
 from hubspoke.core.epochs.large_files import LargeFiles
 from hubspoke.core.epochs.shelf import Shelf
 from hubspoke.core.eviction.by_item import Wanted
-from hubspoke.core.generators.known_order import ahead
+from hubspoke.core.generators.known_order import Farther, ahead
 from hubspoke.core.streams import NEVER
 from tests.core.virtual_wan import Names
 
@@ -109,6 +109,29 @@ def test_what_each_guess_reads_first_comes_and_has_room() -> None:
     first = int(next(i for i in third.items[:20].tolist() if not made.shelf.here[i]))
     victim = made.shelf.victim(first, demand=False, last_resort=False)
     assert victim is not None and victim not in wanted
+
+
+def test_what_is_read_later_is_found_once_and_then_the_likeliest_guess_first_batches() -> None:
+    first, second, third = order(1), order(2), order(3)
+    made = Shelves(order(1, second, third))
+    job = Job(2, N)
+    job.rate = 10.0
+    job.adopt(order(1, second, third))
+    read(job, first.items[:100])
+    farther, found = Farther(), list[int]()
+    assert farther.kept(job) == 2 * Follower(second, N).head
+    for _ in range(8):
+        numbers, times = farther.take(job, made.shelf, 1.0, 100)
+        made.shelf.came(numbers)
+        found += numbers.tolist()
+        assert (np.diff(times) >= 0).all()
+    assert farther.kept(job) == 0
+    nearest = 100 + first.window + 10 + 1
+    of_epoch = first.items[nearest : N // 2].tolist()
+    assert found[: len(of_epoch)] == of_epoch
+    head = second.items[: Follower(second, N).head].tolist()
+    assert set(found[len(of_epoch) :]) <= set(head)
+    assert len(found) == len(set(found)) > len(of_epoch)
 
 
 def test_nothing_of_the_epoch_goes_for_what_a_guess_reads_later() -> None:

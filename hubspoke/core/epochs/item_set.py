@@ -50,6 +50,7 @@ class ItemSet:
         self._reads = self._looked_for = 0
         self._firsts: dict[int, int | None] = {}  # the first item of a cached object
         self._proposed: deque[Numbers] = deque(maxlen=PROPOSED_MAX)
+        self._farther = known_order.Farther()
 
     @property
     def small(self) -> bool:
@@ -136,6 +137,7 @@ class ItemSet:
             if self._survey.done:
                 self._survey, self._surveyed = None, True
                 self.shelf.surveyed()
+                self._farther.again()
         self._look_after(given_up=given_up)
         found: list[Candidate] = []
         for job in self.shelf.counted:
@@ -150,10 +152,20 @@ class ItemSet:
                 found += known_order.candidates(job, self.items, numbers, times, self._known)
                 self._come(numbers)
         reading = any(now - j.last_at < j.patience_s for j in self.shelf.counted)
+        if self.shelf.exact and len(self.shelf.counted) == 1 and reading and self._surveyed:
+            found += self._fill_on(self.shelf.counted[0], want, queued, ahead_s)
         deciding = any(j.guessing for j in self.shelf.counted)  # what comes first is here already
         if not self.shelf.exact and self._surveyed and reading and not deciding:
             found += self._fill(want, queued)
         return found
+
+    def _fill_on(self, job: Job, want: int, queued: int, ahead_s: float) -> list[Candidate]:
+        fits = self._items_that_fit(want, queued, self._farther.kept(job))
+        if not fits:
+            return []
+        numbers, times = self._farther.take(job, self.shelf, ahead_s, fits)
+        self._come(numbers)
+        return known_order.candidates(job, self.items, numbers, times, self._known)
 
     def _fill(self, want: int, queued: int) -> list[Candidate]:
         fits = self._items_that_fit(want, queued)
@@ -177,6 +189,7 @@ class ItemSet:
         """What was proposed of late and was given up is not here, and may be proposed again."""
         if not given_up:
             return
+        self._farther.again()
         numbers = [i for part in self._proposed for i in part.tolist()]
         self._proposed.clear()
         lost = [i for i in numbers if not self._is_coming(i)]
@@ -197,12 +210,14 @@ class ItemSet:
     def _known(self, name: ObjectName) -> bool:
         return self._cache.current(name) is not None
 
-    def _items_that_fit(self, want: int, queued: int) -> int:
-        """How many items of `want` bytes have room: free, or of items that were read."""
+    def _items_that_fit(self, want: int, queued: int, kept: int = 0) -> int:
+        """How many items of `want` bytes have room: free, or of all but `kept` items that were
+        read."""
         cache, shelf = self._cache, self.shelf
         each = self.items.bytes_mean + PAGE_BYTES / 2
         slack = max(cache.limit * SLACK_SHARE, 16 * each)
-        room = cache.room - queued + (shelf.held - shelf.unread) * self.items.bytes_mean - slack
+        read = max(0, shelf.held - shelf.unread - kept)
+        room = cache.room - queued + read * self.items.bytes_mean - slack
         return max(0, int(min(want, room) / each))
 
     # -- what goes ----------------------------------------------------------------------------
