@@ -45,3 +45,19 @@ def test_very_many_files_are_taken_as_listed() -> None:
     names = Names()
     names.take(f"{i}" for i in range(FILES_MAX + 1))
     assert names.numbering() is None
+
+
+def test_a_slice_of_names_is_taken_as_its_names_are() -> None:
+    """Alike or not, with line ends, and numbers too long to be compared."""
+    for names in (
+        [f"a{i}.x" for i in range(20)],
+        [f"a{i}.x" for i in range(20)] + ["index.json"],
+        [f"q\n{i}" for i in range(20)],
+        ["a1.x", f"a{10**30}.x", *(f"a{i}.x" for i in range(2, 20))],
+    ):
+        whole, each = Names(), Names()
+        whole.take(names[:1])
+        whole.take(names[1:])
+        each._take_each(names)
+        assert whole._kinds == each._kinds
+        assert whole._count == each._count == len(names)
