@@ -8,7 +8,7 @@ from hubspoke.core.ids import ReadState
 from hubspoke.sim.prediction.recorder import CODES
 from hubspoke.sim.prediction.result import result
 from hubspoke.sim.prediction.workload import Size, Workload
-from hubspoke.sim.prediction.workloads import BY_NAME, w2, w10
+from hubspoke.sim.prediction.workloads import BY_NAME, w10
 from hubspoke.sim.prediction.world import World
 
 
@@ -68,13 +68,3 @@ def test_an_order_that_two_rules_explain_costs_nothing_when_they_part(
     _, second = document["jobs"][0]["epochs"]
     assert second["hit_ratio"] >= 0.95, "0.80 where the other order is followed"
     assert document["of_minimum"] <= 1.07, "1.12 where it is"
-
-
-def test_an_epoch_of_another_order_costs_what_was_not_here(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """W2 with smaller shards: its second epoch is one of two that its first may go on with."""
-    monkeypatch.setattr(w2, "SHARD_BYTES", 8 << 20)
-    world = World(w2.build(Size()))
-    world.run()
-    assert result(world, 0.0)["of_minimum"] <= 1.01, "1.02 where what is read in it goes"
