@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from hubspoke.core.inference.evidence import Fit, fit, log_poisson, places_of
+from hubspoke.core.inference.evidence import Fit, fit, log_tail, places_of
 from hubspoke.core.inference.question import Found, Question, Recipe
 from hubspoke.core.inference.search import search
 from hubspoke.core.orders import torch_randperm, webdataset
@@ -63,6 +63,24 @@ def test_shards_of_a_buffered_shuffle_are_no_chance(
     first = np.array(list(seen)[:reads], np.int32)
     found = fit(places_of(order.astype(np.int32), n), n, first, pool=100 * workers, turns=workers)
     assert found.first == 0 and found.sure(TRIED)
+
+
+@pytest.mark.parametrize(("racing", "asked"), [(False, 64), (True, 96)])
+def test_few_shards_of_many_workers_are_known_before_half_of_an_epoch(
+    racing: bool, asked: int
+) -> None:
+    """A cache that holds half of them need not let go yet of what the next epoch reads first."""
+    n, workers = 256, 8
+    order = shards(n, 100, 42, workers)
+    places = places_of(order.astype(np.int32), n)
+    for run in range(10):
+        rng = np.random.default_rng(run)
+        seen = through_workers(
+            order.tolist(), workers=2 if racing else 1, batch=1, rng=rng, missing=0
+        )
+        first = np.array(list(dict.fromkeys(seen))[:asked], np.int32)
+        found = fit(places, n, first, pool=100 * workers, turns=workers)
+        assert found.first == 0 and found.sure(TRIED), run
 
 
 @pytest.mark.parametrize(("buffer", "workers"), [(100, 1), (1_000, 1), (100, 4), (1_000, 4)])
@@ -125,7 +143,11 @@ def test_few_shards_of_one_reader_are_told_by_their_order() -> None:
     assert ask(mixed.tolist(), 50) is None
 
 
-@pytest.mark.parametrize(("hits", "expected"), [(8, 1.0), (60, 30.0), (5, 0.1), (3, 4.0)])
-def test_bound_of_poissons_tail_is_never_too_small(hits: int, expected: float) -> None:
-    drawn = np.random.default_rng(5).poisson(expected, 1_000_000)
-    assert np.exp(log_poisson(hits, expected)) >= (drawn >= hits).mean()
+@pytest.mark.parametrize(
+    ("hits", "first", "last"), [(3, 0.01, 0.03), (20, 0.1, 0.5), (2, 0.0, 0.2)]
+)
+def test_bound_of_unequal_tries_is_never_too_small(hits: int, first: float, last: float) -> None:
+    chances = np.linspace(first, last, 32)
+    drawn = np.random.default_rng(5).random((200_000, 32)) < chances
+    by_chance = (drawn.sum(axis=1) >= hits).mean()
+    assert np.exp(log_tail(hits, 32, float(chances.mean()))) >= by_chance

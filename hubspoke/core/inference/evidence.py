@@ -38,13 +38,6 @@ def log_tail(hits: int, tries: int, p: float) -> float:
     return -tries * divergence
 
 
-def log_poisson(hits: int, expected: float) -> float:
-    """The same of at least `hits` where `expected` are."""
-    if hits <= expected:
-        return 0.0
-    return hits - expected - hits * math.log(hits / expected)
-
-
 def spread(length: int) -> float:
     """How far reads may be spread over an order of this length, beside their number."""
     return max(SPREAD_ITEMS, SPREAD_MAX * length)
@@ -124,22 +117,31 @@ def _in_step(
 
     A place is hit if its item was one of the reads that the band has at that time: with a
     probability of at most their number by that of the items it may be, whatever was drawn before.
-    So the hits of all places are no more than Poisson's with the sum of those (Freedman, 1975), for
-    each choice of the band; narrow ones, and those of an order met at its start, are thought
-    likelier.
+    So the hits of all places are no more than those of as many tries with the mean of these
+    probabilities (Hoeffding, 1963; Freedman, 1975), for each choice of the band; narrow ones, and
+    those of an order met at its start, are thought likelier. A band that all reads lie in may tell
+    more than a narrower one of most of them.
     """
     arrived = np.flatnonzero(at >= 0)
     ahead = at[arrived] - arrived
-    low, high = _densest(np.sort(ahead), most)
-    width = high - low + 1
-    if width > spread(length):
-        return Fit(0, length - 1, 0.0)
-    latest = np.minimum(np.arange(len(at)) + high, length - 1)
-    left = np.minimum(length - latest, pool or length)
-    expected = float((-(-width // turns) * turns / left).sum())
-    choices = math.log(2 * width * (width + 1))  # 1 / w (w + 1) is one in all
-    choices += math.log(width if -width < low <= 0 else length + len(at))
-    log_p = log_poisson(most, expected) / turns + choices
-    hits = at[arrived][(ahead >= low) & (ahead <= high)]
-    first = int(hits.min())
-    return Fit(0 if first <= width else first, int(hits.max()), min(0.0, log_p))
+    in_order = np.sort(ahead)
+    best = Fit(0, length - 1, 0.0)
+    for hits in sorted({most, (most + len(arrived)) // 2, len(arrived)}):
+        low, high = _densest(in_order, hits)
+        if high - low + 1 > spread(length):
+            break
+        steps = -(-(high - low + 1) // turns)  # workers that draw alike are hit at once
+        low = high - steps * turns + 1
+        found = at[arrived][(ahead >= low) & (ahead <= high)]
+        latest = np.minimum(np.arange(len(at)) + high, length - 1)
+        left = np.minimum(length - latest, pool or length)
+        tries = min(length, len(at) + high) - max(0, low)
+        tries = -(-tries // turns) * turns
+        expected = float((steps * turns / left).sum())
+        choices = math.log(2 * steps * (steps + 1))  # 1 / s (s + 1) is one in all
+        choices += math.log(steps * turns if -steps * turns < low <= 0 else length + len(at))
+        log_p = log_tail(len(found), tries, expected / tries) / turns + choices
+        first = int(found.min())
+        if log_p < best.log_p:
+            best = Fit(0 if first <= steps * turns else first, int(found.max()), log_p)
+    return best

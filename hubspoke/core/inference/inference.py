@@ -42,7 +42,7 @@ from hubspoke.core.inference.question import (
 from hubspoke.core.inference.search import ITEMS_MAX, ITEMS_MIN, LIKELY_SEEDS
 from hubspoke.core.orders.candidates import PROCESS, PROCESS_KEPT, TORCH
 
-ASK_AT = (16, 32, 64, 128, 256, 512, 1_024)
+ASK_AT = (16, 32, 64, 96, 128, 192, 256, 512, 1_024)
 THOROUGH_AT = 128
 THOROUGH_EVERY_S = 86_400.0  # without success, for a job
 CONFIRM_READS = 64
