@@ -39,6 +39,7 @@ class LargeFiles:
         self._cache = cache
         self._jobs: Sequence[Job] = ()
         self._reading: Mapping[int, int] = {}  # item: first byte that is still to be read
+        self._at_once = 1  # files at most: at an opening others are between two
         self._data_set: DataSet | None = None
         self._seen: list[tuple[Follower | None, int]] = []
         self._due = np.zeros(0)
@@ -54,6 +55,7 @@ class LargeFiles:
     def follow(self, jobs: Sequence[Job], reading: Mapping[int, int], data_set: DataSet) -> bool:
         """What is read now. Returns whether all of the jobs' orders are known."""
         self._jobs, self._reading = jobs, reading
+        self._at_once = max(self._at_once, len(reading))
         known = bool(jobs) and all(j.follower is not None or j.guessing for j in jobs)
         if known and self._data_set is not data_set:
             self._cache.by_items(data_set, self)
@@ -70,7 +72,7 @@ class LargeFiles:
         """The order is not known any more."""
         if self._data_set is not None and self._data_set.items is self:
             self._cache.by_blocks(self._data_set)
-        self._data_set = None
+        self._data_set, self._at_once = None, 1
 
     def dropped(self) -> None:
         """See ItemOrder."""
@@ -148,7 +150,7 @@ class LargeFiles:
             later = left + (np.full(n, n) if following is None else following.place)
             # Whatever comes first of an epoch is kept for it: any files are as good as any others.
             for guess in f.guesses():
-                first = guess.place < max(1, len(self._reading))
+                first = guess.place < self._at_once
                 later = np.where(first, np.minimum(later, left + guess.place), later)
             coming = ~job.read & (place >= f.base) & (place != NOWHERE)
             due = np.minimum(due, np.where(coming, np.maximum(place - f.front, 0), later))
