@@ -1,5 +1,6 @@
 """The readers of bench/mount.py: plain calls on paths, timed, cut when they take too long."""
 
+import mmap
 import multiprocessing
 import os
 import resource
@@ -13,6 +14,15 @@ from typing import Final
 MIB: Final = 1 << 20
 _OTHER_FILES: Final = 200  # that this process may have open
 _TURN_BYTES: Final = 256 << 10  # that each open file is read at a time
+
+
+def touch_memory(size: int) -> None:
+    """Take and give back so much memory, at most half of what is free: the next to ask gets it,
+    and it is the machine's already, not to be asked for of the hypervisor page by page."""
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGESIZE")
+    with mmap.mmap(-1, max(MIB, min(size, free // 2) // MIB * MIB)) as memory:
+        for at in range(0, len(memory), MIB):
+            memory[at : at + MIB] = bytes(MIB)
 
 
 def read_start(path: Path, size: int) -> None:
