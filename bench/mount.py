@@ -53,7 +53,7 @@ from hubspoke.lab.stack import Stack, WanConfig
 
 KIB, MIB = 1 << 10, 1 << 20
 MEDIUM, LARGE, PARTIAL = 512 * MIB, 2048 * MIB, 640 * MIB
-TOUCHED, DRIVE_READS = 3 << 30, 3
+TOUCHED, DRIVE_READS, IDLE_S = 2 << 30, 5, 1.0
 FILES, FILE_BYTES = 2000, 100 * KIB
 MANY, MANY_BYTES = 1000, 2 * MIB
 HEAD_STEPS: Final = 50
@@ -93,17 +93,22 @@ class Bench:
         with self.near(way) as near:
             path = near.bucket / "medium" / "object"
             read_file(path)
-            disk = self._from_drive(near, path, lambda: fio(path, rw="read", block="1M"))
+            disk = self._from_drive(near, path, "1M")
             memory = _with_cpu(near, lambda: fio(path, rw="read", block="1M", loops=4))
             return _prefixed(disk=disk, memory=memory)
 
-    def _from_drive(self, near: Near, path: Path, read: Callable[[], Figures]) -> Figures:
-        """Medians of three reads of what is on the drive only."""
+    def _from_drive(self, near: Near, path: Path, block: str, **more: int) -> Figures:
+        """Medians of reads of what is on the drive only. of_beside: against a copy of the file on
+        the same drive, read in between; seconds later the drive is another."""
+        beside = self._work / "native" / "medium" / "object"
         reads = []
         for _ in range(DRIVE_READS):
-            near.drop(path)
+            near.drop(path, beside)
             touch_memory(TOUCHED)
-            reads.append(_with_cpu(near, read))
+            there = fio(beside, rw="read", block=block)["mb_per_s"]
+            near.drop(path, beside)
+            read = _with_cpu(near, lambda: fio(path, rw="read", block=block, **more))
+            reads.append({**read, "of_beside": read["mb_per_s"] / there})
         return {key: median([each[key] for each in reads]) for key in reads[0]}
 
     def random(self, way: str) -> Figures:
@@ -126,9 +131,7 @@ class Bench:
                 connection = KeptConnection(near.spoke.data)
                 connection.get("/data/partial/object", 0, MEDIUM)
                 connection.close()
-            disk = self._from_drive(
-                near, path, lambda: fio(path, rw="read", block="1M", size=MEDIUM)
-            )
+            disk = self._from_drive(near, path, "1M", size=MEDIUM)
             memory = _with_cpu(near, lambda: fio(path, rw="read", block="1M", size=MEDIUM, loops=4))
             return _prefixed(disk=disk, memory=memory)
 
@@ -233,9 +236,13 @@ def _utilisation(spans: Iterable[Any]) -> float:
 
 
 def _with_cpu(near: Near, work: Callable[[], Figures]) -> Figures:
-    before = near.cpu_seconds()
+    """cpu_s_per_gib: beyond what the server takes when nobody reads."""
+    before, began = near.cpu_seconds(), time.perf_counter()
     figures = work()
-    used = near.cpu_seconds() - before
+    took, used = time.perf_counter() - began, near.cpu_seconds() - before
+    before = near.cpu_seconds()
+    time.sleep(IDLE_S)
+    used = max(0.0, used - (near.cpu_seconds() - before) * took / IDLE_S)
     return {**figures, "cpu_s_per_gib": used / figures["bytes"] * GIB}
 
 
@@ -274,7 +281,7 @@ def build(work: Path, measures: Sequence[str], steps: int) -> None:
     bucket.mkdir(parents=True)
     native.mkdir()
     wanted = set(measures)
-    if wanted & {"sequential", "random", "strided", "window"}:
+    if wanted & {"sequential", "random", "strided", "window", "partial"}:
         _random_file(bucket / "medium" / "object", MEDIUM)
         shutil.copytree(bucket / "medium", native / "medium")
     if "partial" in wanted:
