@@ -18,7 +18,7 @@ import numpy.typing as npt
 from hubspoke.core.features import NAMES, VERSION, Matrix, Rows
 from hubspoke.core.generators.candidates import Candidate
 from hubspoke.core.ids import PAGE_BYTES
-from hubspoke.core.outcomes import Arm, Outcomes
+from hubspoke.core.outcomes import Outcomes
 from hubspoke.errors import FormatError
 from hubspoke.learn.families import PATTERNS
 from hubspoke.learn.variants import Variant, build, pattern_of
@@ -54,19 +54,18 @@ class _Case:
 
 @dataclass(eq=False)
 class _Watched(Outcomes):
-    """Outcomes of each page beside those of the arms. `now`: what is being scored."""
+    """Outcomes of each page beside those of the arms, which are not told of all candidates."""
 
     cases: list[_Case] = field(default_factory=list)
     scored: dict[tuple[object, ...], _Case] = field(default_factory=dict)
     pages: dict[tuple[int, int], _Case] = field(default_factory=dict)
-    queueing: _Case | None = None
 
     def __post_init__(self) -> None:
         super().__init__()
 
-    def queued(self, arm: Arm, number: int, first: int, last: int, use_in_s: float) -> None:
-        super().queued(arm, number, first, last, use_in_s)
-        case = self.queueing
+    def fetched(self, c: Candidate, number: int, first: int, last: int) -> None:
+        """Pages [first, last) of an object will be fetched for this candidate."""
+        case = self.scored.get(_place(c))
         if case is None:
             return
         for page in range(first, last):
@@ -111,10 +110,10 @@ def explore(workload: Workload) -> Examples:
     queued = scoring.queued
 
     def noted(c: Candidate, number: int, first: int, last: int) -> None:
-        watched.queueing = watched.scored.get(_place(c))
+        watched.fetched(c, number, first, last)
         queued(c, number, first, last)
 
-    scoring.queued = noted  # type: ignore[method-assign]  # which candidate, not only which arm
+    scoring.queued = noted  # type: ignore[method-assign]  # of each candidate
     world.run()
     cases = [case for case in watched.cases if case.pages]
     # Evenly over the run: its beginning, where streams are young, and what came of it.

@@ -66,6 +66,14 @@ def test_what_is_read_counts_as_used() -> None:
     assert found.used.mean() > 0.7
 
 
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_each_pattern_has_examples(pattern: str) -> None:
+    """Also of what is fetched by items, of which the arms' outcomes are not told."""
+    found = explore(build(Variant((pattern,), 0, False)))
+    assert len(found) > 20
+    assert set(found.patterns.tolist()) == {list(PATTERNS).index(pattern)}
+
+
 def test_both_jobs_of_a_pair_have_examples() -> None:
     found = gather([Variant(("heads", "sequential"), 0, False)], 1)
     assert len(set(found.patterns.tolist())) == 2
