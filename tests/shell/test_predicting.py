@@ -35,3 +35,19 @@ async def test_reads_that_are_begun_together_are_looked_at_once() -> None:
     predicting.close()
     await asyncio.sleep(0)
     assert len(looks) == 2
+
+
+async def test_a_batch_that_takes_long_to_begin_holds_nobody_up() -> None:
+    """Its names may have to be asked of a hub that does not answer."""
+    clock, looked = BootClock(), asyncio.Event()
+    predicting = Predicting(lambda _: looked.set(), clock, 0.0)
+    predicting.soon(clock.now())
+    with predicting.together():
+        predicting.soon(clock.now())
+        async with asyncio.timeout(10):
+            await looked.wait()
+        looked.clear()
+        predicting.soon(clock.now())
+        async with asyncio.timeout(10):
+            await looked.wait()
+    predicting.close()
