@@ -387,7 +387,7 @@ async def _spoke_process(
     return Process(
         service=service,
         data_app=S3App(
-            service, None, inner={wire.PREFIX: RangesApp(service, service.together)}, direct=service
+            service, None, inner={wire.PREFIX: RangesApp(service, service.batch)}, direct=service
         ),
         admin_app=spoke_admin_app(report),
         phase=phase,

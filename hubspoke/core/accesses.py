@@ -5,11 +5,16 @@ changes nothing but when: it costs an append, and the books are kept in batches.
 a counter or adds to one has the hits counted first, so that no order is lost; a kill loses only
 counters.
 
+Reads of a batch are held back from the predictor until all of them have begun: a part looks like
+the beginning of more. What others read meanwhile is not held up by them.
+
 Who records a trace is told of the reads when they are drained. A long read reaches the predictor
 as the pieces that its reader comes to, and a recorder as the one read that was asked for.
 """
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from hubspoke.core.cached_object import CachedObject
 from hubspoke.core.ids import ReadState
@@ -41,6 +46,9 @@ class Accesses:
         self._took: list[float] = []
         self._events: list[Access] = []
         self._long: list[Access] = []
+        self._batches: Counter[str] = Counter()  # that a client is beginning
+        self._held: list[Access] = []
+        self._told_at = float("-inf")  # the predictor, of the last read
         self._watches: list[Watch] = []
         self._told_dropped = 0
 
@@ -75,6 +83,18 @@ class Accesses:
         else:
             self.dropped += 1
 
+    @contextmanager
+    def batch(self, client: str) -> Iterator[None]:
+        """What this client begins to read inside reaches the predictor as a whole, at the end of
+        the last of its batches."""
+        self._batches[client] += 1
+        try:
+            yield
+        finally:
+            self._batches[client] -= 1
+            if not self._batches[client]:
+                del self._batches[client]
+
     def count(self) -> None:
         """Bring the hits so far into the books."""
         hits, took = self._hits, self._took
@@ -86,16 +106,27 @@ class Accesses:
         self._wait(hits)
 
     def _wait(self, accesses: Sequence[Access]) -> None:
-        room = EVENTS_MAX - len(self._events)
-        self._events += accesses[:room]
+        room = EVENTS_MAX - len(self._events) - len(self._held)
+        self._events += accesses[: max(0, room)]
         self.dropped += max(0, len(accesses) - room)
 
     def drain(self) -> list[Access]:
-        """What came since the last call, in order, for the predictor."""
+        """What came since the last call, in order of time, for the predictor."""
         self.count()
         events, self._events = self._events, []
         if self._watches:
             self._tell(events)
+        if self._batches or self._held:
+            waited, self._held = self._held, [a for a in events if a.client in self._batches]
+            events = [a for a in events if a.client not in self._batches]
+            for access in waited:
+                if access.client in self._batches:
+                    self._held.append(access)
+                else:
+                    events.append(access._replace(at=max(access.at, self._told_at)))
+            events.sort(key=lambda a: a.at)
+        if events:
+            self._told_at = events[-1].at
         return events
 
     def _tell(self, events: list[Access]) -> None:

@@ -63,12 +63,12 @@ class RangesApp:
     def __init__(
         self,
         reader: Reader,
-        together: Callable[[], AbstractContextManager[None]],
+        batch_of: Callable[[str], AbstractContextManager[None]],
         tuning: S3DoorTuning | None = None,
     ) -> None:
-        """together: reads that are begun inside are taken for one by who predicts."""
+        """batch_of: what this client begins to read inside is predicted from as a whole."""
         self._reader = reader
-        self._together = together
+        self._batch_of = batch_of
         self._tuning = tuning or S3DoorTuning()
         self._running = 0
 
@@ -83,7 +83,7 @@ class RangesApp:
         try:
             ranges = _parsed(await read_body(receive, BODY_BYTES_MAX))
             ahead = AHEAD_BYTES_MAX // self._running
-            batch = _Batch(self._reader, self._together, ranges, client_of(scope), ahead)
+            batch = _Batch(self._reader, self._batch_of, ranges, client_of(scope), ahead)
             spans = EXTENSION in scope.get("extensions", ())
             out = _Out(send, spans=spans, stall_s=self._tuning.send_stall_s)
             await while_connected(receive, batch.run(out))
@@ -121,13 +121,13 @@ class _Batch:
     def __init__(
         self,
         reader: Reader,
-        together: Callable[[], AbstractContextManager[None]],
+        batch_of: Callable[[str], AbstractContextManager[None]],
         ranges: Sequence[tuple[ObjectName, int | None, int | None]],
         client: str,
         ahead: int,
     ) -> None:
         self._reader = reader
-        self._together = together
+        self._batch_of = batch_of
         self._left: Iterator[tuple[ObjectName, int | None, int | None]] = iter(ranges)
         self._client = client
         self._ahead = ahead
@@ -138,7 +138,7 @@ class _Batch:
 
     async def run(self, out: "_Out") -> None:
         try:
-            with self._together():
+            with self._batch_of(self._client):
                 await self._begin()
                 await asyncio.sleep(0)  # the last ones begin, too
             await out.start()

@@ -8,7 +8,8 @@ that goes away cancels only its own wait.
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -135,7 +136,6 @@ class SpokeService:
         self.when_loaded: Callable[[], None] = lambda: None  # before anything is dropped
         self._tasks: set[asyncio.Task[None]] = set()
         self._predicting = Predicting(self._predict, clock, tuning.predict_interval_s)
-        self.together = self._predicting.together
         self.hints = HintPosts(
             self.core.prediction.hints, namespace, self.follower, clock, self._predicting.soon,
             prefetch=tuning.prefetch,
@@ -337,6 +337,15 @@ class SpokeService:
         return cached.local_bytes() if cached is not None and same else 0
 
     # -- prediction ---------------------------------------------------------------------------
+
+    @contextmanager
+    def batch(self, client: str) -> Iterator[None]:
+        """What this client begins to read inside is predicted from as a whole."""
+        try:
+            with self.core.accesses.batch(client):
+                yield
+        finally:
+            self._predicting.soon(self.clock.now())
 
     def _predict(self, now: float) -> None:
         rtt = self.follower.rtt_s()

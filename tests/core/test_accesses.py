@@ -188,3 +188,45 @@ def test_who_watches_is_told_what_was_dropped_since(monkeypatch: pytest.MonkeyPa
     rings.drain()
     assert dropped == [0, 2]
     assert len(seen) == 3 + 3 + 3
+
+
+def test_a_batch_reaches_the_predictor_as_a_whole_and_holds_nobody_up() -> None:
+    cache = a_cache()
+    accesses = Accesses(Ledger(0.0, 0), lambda _: None)
+    obj, told = brought(cache, "a"), list[Access]()
+    accesses.watch(lambda reads, _: told.extend(reads))
+
+    def read(client: str, at: float) -> Access:
+        access = Access(obj, 0, KIB, client, at, ReadState.MISS)
+        accesses.read(access)
+        return access
+
+    before = read("mine", 0.0)
+    assert accesses.drain() == [before]
+    with accesses.batch("mine"):
+        first = read("mine", 1.0)
+        with accesses.batch("mine"), accesses.batch("others"):
+            other = read("others", 1.5)
+            assert accesses.drain() == []
+        theirs = read("theirs", 2.0)
+        assert accesses.drain() == [other, theirs]
+        assert told == [before, first, other, theirs], "a trace is not held up"
+        assert accesses.drain() == [], "a batch of the same client has ended, and this one not"
+        last = read("mine", 3.0)
+    assert accesses.drain() == [first._replace(at=2.0), last], "time does not go back"
+    assert told == [before, first, other, theirs, last]
+    after = read("mine", 4.0)
+    assert accesses.drain() == [after]
+
+
+def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "EVENTS_MAX", 3)
+    obj, accesses = brought(a_cache(), "a"), Accesses(Ledger(0.0, 0), lambda _: None)
+    with accesses.batch("mine"):
+        for at in range(2):
+            accesses.read(Access(obj, 0, KIB, "mine", at, ReadState.MISS))
+            assert accesses.drain() == []
+        for at in range(2, 5):
+            accesses.read(Access(obj, 0, KIB, "mine", at, ReadState.MISS))
+    assert [a.at for a in accesses.drain()] == [0, 1, 2]
+    assert accesses.dropped == 2
