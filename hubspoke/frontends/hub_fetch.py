@@ -4,9 +4,8 @@
 
 What is in memory is read as the socket takes it. Reads that have to wait run ahead of the socket
 by a bounded amount, so that disk and socket work at the same time and a slow spoke holds no more
-than that. All are sent in the order asked for. Frames are cut at
-absolute multiples of FRAME_BYTES_MAX, so that none crosses a block of the spoke's cache. An error
-ends its range only.
+than that. All are sent in the order asked for. Frames are cut at absolute multiples of
+FRAME_BYTES_MAX, so that none crosses a block of the spoke's cache. An error ends its range only.
 """
 
 import asyncio
@@ -17,7 +16,14 @@ from dataclasses import dataclass
 import zstandard
 
 from hubspoke import wire
-from hubspoke.core.ids import FRAME_BYTES_MAX, PAGE_BYTES, ObjectName, TrafficClass, Version
+from hubspoke.core.ids import (
+    FRAME_BYTES_MAX,
+    PAGE_BYTES,
+    ObjectEntry,
+    ObjectName,
+    TrafficClass,
+    Version,
+)
 from hubspoke.errors import HubSpokeError, InvalidRange, InvalidRequest, NoSuchKey, VersionChanged
 from hubspoke.frontends.asgi import Send
 from hubspoke.frontends.data_protocol import PARTS
@@ -53,6 +59,13 @@ class FetchConfig:
     # After a trial that did not pay, so many pieces of the object go as they are: a trial of
     # random bytes costs the hub 0.3 ms, as much as all else it does with a piece.
     pieces_untried: int = 31
+
+
+Frames = list[bytes | memoryview]  # of one piece: headers and payloads
+
+
+def _is_there(loaded: "Frames | asyncio.Task[Frames]") -> bool:
+    return loaded.done() if isinstance(loaded, asyncio.Task) else True
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +148,9 @@ class Fetch:
         self._config = config
         self._cancelled: set[int] = set()
         self._ended: set[int] = set()
+        # Of the objects by their place in the request, as the log has them in this turn of the
+        # loop: a look at the log for each of many small ranges took as long as reading them.
+        self._sources: dict[int, tuple[ObjectName, ObjectEntry]] = {}
 
     def cancel(self, ranges: list[int]) -> None:
         """Give up these ranges, or all if none is named; what is on its way still arrives."""
@@ -144,49 +160,48 @@ class Fetch:
         """Send all frames; the end of the response is the caller's."""
         config = self._config
         pieces = self._pieces()
-        window: deque[tuple[_Piece, asyncio.Task[list[bytes | memoryview]]]] = deque()
+        window: deque[tuple[_Piece, Frames | asyncio.Task[Frames]]] = deque()
         ahead = 0
-        out: list[bytes | memoryview] = []
+        out: Frames = []
         out_bytes = 0
         following = next(pieces, None)
         try:
             while True:
-                while (
-                    following is not None
-                    and not window
-                    and out_bytes < config.write_bytes
-                    and (frames := self._load_now(following)) is not None
-                ):
-                    out += frames
-                    out_bytes += following.length
-                    following = next(pieces, None)
+                self._sources.clear()
                 while (
                     following is not None
                     and out_bytes < config.write_bytes
                     and ahead < config.ahead_bytes
                     and len(window) < config.ahead_reads
                 ):
-                    window.append((following, asyncio.create_task(self._load(following))))
-                    ahead += following.length
+                    frames = self._load_now(following)
+                    if frames is not None and not window:
+                        out += self._closed(following, frames)
+                        out_bytes += following.length
+                    else:
+                        loading = frames or asyncio.create_task(self._load(following))
+                        window.append((following, loading))
+                        ahead += following.length
                     following = next(pieces, None)
                 if out and (
-                    not window or out_bytes >= config.write_bytes or not window[0][1].done()
+                    not window or out_bytes >= config.write_bytes or not _is_there(window[0][1])
                 ):
                     await self._send(send, out)
                     out, out_bytes = [], 0
                     continue
                 if not window:
                     return
-                piece, task = window.popleft()
+                piece, loaded = window.popleft()
                 ahead -= piece.length
-                out += await self._frames_of(piece, task)
+                out += await self._frames_of(piece, loaded)
                 out_bytes += piece.length
         finally:
-            for _, task in window:
+            tasks = [loaded for _, loaded in window if isinstance(loaded, asyncio.Task)]
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*(task for _, task in window), return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _send(self, send: Send, out: list[bytes | memoryview]) -> None:
+    async def _send(self, send: Send, out: Frames) -> None:
         if self._parts:
             await send({"type": PARTS, "parts": out})
         else:
@@ -200,22 +215,21 @@ class Fetch:
                 yield _Piece(i, at, cut - at, cut == end)
                 at = cut
 
-    async def _frames_of(
-        self, piece: _Piece, task: asyncio.Task[list[bytes | memoryview]]
-    ) -> list[bytes | memoryview]:
+    async def _frames_of(self, piece: _Piece, loaded: "Frames | asyncio.Task[Frames]") -> Frames:
         i = piece.range_index
         if i in self._ended or i in self._cancelled:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            if isinstance(loaded, asyncio.Task):
+                loaded.cancel()
+                await asyncio.gather(loaded, return_exceptions=True)
             return [] if i in self._ended else self._end(i, wire.ERROR_CANCELLED, "cancelled")
         try:
-            frames = await task
+            frames = await loaded if isinstance(loaded, asyncio.Task) else loaded
         except HubSpokeError as e:
             code = next((code for cls, code in _CODES if isinstance(e, cls)), wire.ERROR_STORE)
             return self._end(i, code, str(e))
         return self._closed(piece, frames)
 
-    def _closed(self, piece: _Piece, frames: list[bytes | memoryview]) -> list[bytes | memoryview]:
+    def _closed(self, piece: _Piece, frames: Frames) -> Frames:
         """The frames, and the end of the range behind its last ones."""
         if piece.last:
             i = piece.range_index
@@ -223,47 +237,55 @@ class Fetch:
             frames.append(wire.pack_frame(wire.FRAME_DONE, i, r.offset + r.length, 0))
         return frames
 
-    def _end(self, i: int, code: int, text: str) -> list[bytes | memoryview]:
+    def _end(self, i: int, code: int, text: str) -> Frames:
         self._ended.add(i)
         told = text.encode("utf-8", "replace")[:ERROR_TEXT_BYTES_MAX]
         offset = self._request.ranges[i].offset
         head = wire.pack_frame(wire.FRAME_ERROR, i, offset, code, payload_bytes=len(told))
         return [head, told]
 
-    def _load_now(self, piece: _Piece) -> list[bytes | memoryview] | None:
-        """A piece that needs neither disk nor packing; None: it is for `_load`."""
+    def _load_now(self, piece: _Piece) -> Frames | None:
+        """A piece that needs no disk and takes no time to pack; None: it is for `_load`."""
         if piece.range_index in self._cancelled:
             return None
         try:
             name, version = self._source(piece.range_index)
         except HubSpokeError:
             return None
-        if self._request.accept_zstd and self._packing.due(name):
+        zstd = self._request.accept_zstd
+        if zstd and piece.length > PACKED_NOW_BYTES_MAX and self._packing.due(name):
             return None
         data = self._hub.read_now(name, version, piece.offset, piece.length)
         if data is None:
             return None
-        if self._request.accept_zstd:
-            self._packing.tries(name)
-        return self._closed(piece, _plain(piece, data))
+        if not zstd or not self._packing.tries(name):
+            return _plain(piece, data)
+        packed = _compressed(piece, data, self._config.zstd_ratio_max)
+        self._packing.tried(name, pays=packed is not None)
+        return _plain(piece, data) if packed is None else packed
 
     def _source(self, index: int) -> tuple[ObjectName, Version]:
         """What a range is of. Raises NoSuchKey, VersionChanged, InvalidRange."""
         r = self._request.ranges[index]
-        o = self._request.objects[r.object]
-        name = ObjectName(o.bucket, o.key)
-        entry = self._hub.known(name)
-        if entry is None:
-            raise NoSuchKey(f"{name}: no such object")
-        if entry.version != o.version:
-            raise VersionChanged(f"{name}: version {entry.version}, {o.version} was asked for")
+        source = self._sources.get(r.object)
+        if source is None:
+            o = self._request.objects[r.object]
+            name = ObjectName(o.bucket, o.key)
+            entry = self._hub.known(name)
+            if entry is None:
+                raise NoSuchKey(f"{name}: no such object")
+            if entry.version != o.version:
+                raise VersionChanged(f"{name}: version {entry.version}, {o.version} was asked for")
+            source = self._sources[r.object] = name, entry
+        name, entry = source
         if r.offset + r.length > entry.size:
             raise InvalidRange(f"{name}: {r.offset}+{r.length} of {entry.size} bytes")
-        return name, Version(o.version)
+        return name, entry.version
 
-    async def _load(self, piece: _Piece) -> list[bytes | memoryview]:
+    async def _load(self, piece: _Piece) -> Frames:
         if piece.range_index in self._cancelled:
             return []
+        self._sources.clear()  # a turn of its own
         name, version = self._source(piece.range_index)
         data = await self._hub.read_version(name, version, piece.offset, piece.length)
         if not self._request.accept_zstd or not self._packing.tries(name):
@@ -288,8 +310,8 @@ def _cuts(piece: _Piece, data: bytes | memoryview) -> Iterator[tuple[int, memory
         at = cut
 
 
-def _plain(piece: _Piece, data: bytes | memoryview) -> list[bytes | memoryview]:
-    frames: list[bytes | memoryview] = []
+def _plain(piece: _Piece, data: bytes | memoryview) -> Frames:
+    frames: Frames = []
     for at, view in _cuts(piece, data):
         n = len(view)
         frames.append(
@@ -299,10 +321,10 @@ def _plain(piece: _Piece, data: bytes | memoryview) -> list[bytes | memoryview]:
     return frames
 
 
-def _compressed(piece: _Piece, data: bytes, ratio_max: float) -> list[bytes | memoryview] | None:
+def _compressed(piece: _Piece, data: bytes | memoryview, ratio_max: float) -> Frames | None:
     """Frame by frame; None if the first shows that it does not pay."""
     zstd = zstandard.ZstdCompressor(level=1)
-    frames: list[bytes | memoryview] = []
+    frames: Frames = []
     for at, view in _cuts(piece, data):
         packed = zstd.compress(view)
         if len(packed) > ratio_max * len(view):

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import random
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
@@ -257,6 +258,31 @@ async def test_frames_that_compress_travel_compressed_when_asked_for(
     assert set(plain) == {0}
     assert data_of(frames, 0) == text
     assert data_of(frames, 1) == noise
+
+
+async def test_what_is_in_memory_waits_for_no_thread_behind_what_is_not(
+    hub: HubBench, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where frames are packed: the ranges come in order, and only the others are read."""
+    noise = random.Random(1).randbytes(200 * 4096)
+    entry = await hub.put("k", noise)
+    read = hub.store.read
+    waited: list[int] = []
+
+    def in_memory(name: ObjectName, version: Version, at: int, n: int) -> memoryview | None:
+        return None if at % 40960 == 0 else memoryview(noise)[at : at + n]
+
+    async def noted(name: ObjectName, version: Version, at: int, n: int) -> bytes:
+        waited.append(at)
+        return await read(name, version, at, n)
+
+    monkeypatch.setattr(hub.store, "read_now", in_memory)
+    monkeypatch.setattr(hub.store, "read", noted)
+    ranges = [(0, at, 4096) for at in range(0, len(noise), 4096)]
+    frames = await fetch(session, hub, request([("k", entry)], *ranges, zstd=True))
+    assert [f.header.range_index for f in frames] == [i // 2 for i in range(400)]
+    assert b"".join(f.payload for f in frames) == noise
+    assert waited == list(range(0, len(noise), 40960))
 
 
 @pytest.mark.parametrize(
