@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from hubspoke.core.epochs.items import ListedItems
+from hubspoke.core.epochs.records import packed
 from hubspoke.core.hints.book import SAMPLER_ITEMS_MAX, HintedRange
 from hubspoke.core.hints.hints import Hints
 from hubspoke.core.hints.plan import PLACE_BYTES
@@ -166,12 +167,13 @@ class HintPosts:
 
     async def _listed(self, located: Located) -> ListedItems:
         field = "sampler.prefix" if located.below else "sampler.object"
+        record = None if located.record is None else packed(located.record)
         if located.below:
             bucket, _, prefix = located.path.partition("/")
             if not bucket:
                 raise InvalidField(field, f"{located.path!r}: BUCKET or BUCKET/PREFIX")
             listing = _Below(self._namespace, bucket, prefix)
-            items = ListedItems((bucket, prefix), listing, record=located.record)
+            items = ListedItems((bucket, prefix), listing, record=record)
         else:
             name = _name(located.path, field)
             entry = self._entry(name)
@@ -183,7 +185,7 @@ class HintPosts:
                     f"{located.record:,}: {located.path} has {entry.size:,} bytes",
                 )
             one = _One(name, entry)
-            items = ListedItems((name.bucket, name.key[:-1]), one, record=located.record)
+            items = ListedItems((name.bucket, name.key[:-1]), one, record=record)
         while not items.complete:
             items.grow()
             if items.listed > SAMPLER_ITEMS_MAX:

@@ -10,6 +10,7 @@ from hubspoke.core.cache import Cache
 from hubspoke.core.epochs import items as module
 from hubspoke.core.epochs.data_sets import DataSets, ItemReads
 from hubspoke.core.epochs.items import SLICE_NAMES, ListedItems
+from hubspoke.core.epochs.records import Records, packed
 from hubspoke.core.ids import ObjectEntry, ObjectName, ReadState, Version
 from hubspoke.core.streams import Access
 
@@ -31,7 +32,7 @@ class Listing:
         return list(zip(self.names[at : at + limit], self.entries[at : at + limit], strict=True))
 
 
-def listed(sizes: Sequence[int], record: int | None) -> tuple[ListedItems, Listing]:
+def listed(sizes: Sequence[int], record: Records | None) -> tuple[ListedItems, Listing]:
     listing = Listing(sizes)
     items = ListedItems(FOLDER, listing, record=record)
     while not items.complete:
@@ -50,7 +51,7 @@ def test_files_are_items_in_listing_order() -> None:
 
 
 def test_records_are_numbered_through_all_objects() -> None:
-    items, listing = listed([3 * RECORD, 2 * RECORD + 1, RECORD], RECORD)
+    items, listing = listed([3 * RECORD, 2 * RECORD + 1, RECORD], packed(RECORD))
     assert items.count == 7
     assert items.number(listing.names[1], RECORD, RECORD) == 4
     assert items.number(listing.names[1], 2 * RECORD, 1) == 5, "the last one is short"
@@ -62,13 +63,39 @@ def test_records_are_numbered_through_all_objects() -> None:
     assert list(items.ranges(every)) == [items.range(i) for i in range(7)]
 
 
+def test_records_apart_are_numbered_alike() -> None:
+    """Behind a head, with padding, and beside files that have none."""
+    listing = Listing([3_128, 100, 900, 2_000])
+    listing.names[2] = ObjectName("data", "set/00002.json")
+    rows = Records(128, 1_000, 600, frozenset({""}))
+    items = ListedItems(FOLDER, listing, record=rows)
+    while not items.complete:
+        items.grow()
+    assert items.count == 5 and items.shards == (3, 2) and items.bytes_mean == 600
+    every = np.arange(5, dtype=np.int32)
+    places = [(0, 128, 600), (0, 1_128, 600), (0, 2_128, 600), (3, 128, 600), (3, 1_128, 600)]
+    assert list(items.ranges(every)) == [items.range(i) for i in range(5)] == places
+    assert items.lengths().tolist() == [600] * 5
+    for item, (number, offset, length) in enumerate(places):
+        assert items.number(listing.names[number], offset, length) == item
+    assert items.number(listing.names[2], 128, 600) is None, "no record is in it"
+    assert items.number(listing.names[1], 128, 600) is None, "it is too short"
+    key = listing.names[0].key
+    touched = {(at, to): [*items.touching(key, at, to)] for at, to in [(0, 128), (0, 129)]}
+    assert touched == {(0, 128): [], (0, 129): [0]}
+    assert [*items.touching(key, 727, 1_129)] == [0, 1]
+    assert [*items.touching(key, 728, 1_128)] == [], "between two"
+    assert [*items.touching(key, 2_500, 9_999)] == [2]
+
+
 def test_many_reads_have_the_numbers_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether the folder has few objects or many, and whether a name was asked for before."""
-    sizes = [3 * RECORD, 2 * RECORD + 1, RECORD, 5]
-    for record in (None, RECORD):
+    sizes = [3 * RECORD, 2 * RECORD + 1, RECORD, 5, 0]
+    for record in (None, packed(RECORD), Records(1, RECORD, RECORD - 1), Records(1, RECORD, 5)):
         items, listing = listed(sizes, record)
         names = [*listing.names, ObjectName("data", "set/other")] * 2
-        reads = [(n, at, k) for n in names for at in (0, 1, RECORD) for k in (1, 5, RECORD)]
+        at_k = [(at, k) for at in (0, 1, RECORD, RECORD + 1) for k in (1, 4, 5, RECORD - 1, RECORD)]
+        reads = [(n, at, k) for n in names for at, k in at_k]
         keys, offsets, lengths = zip(*((n.key, at, k) for n, at, k in reads), strict=True)
         each = [items.number(*read) for read in reads]
         for few in (0, 2, 4_096):
@@ -147,6 +174,34 @@ def test_records_at_random_are_items() -> None:
     (found,) = reader.read((1, 3 * RECORD, RECORD), (1, 5, 17))
     assert found.items[-1] == 23
     assert len(found.items) == 33, "a read that is no record is left out"
+
+
+def test_reads_of_a_head_are_no_records() -> None:
+    """Each file is opened and its head read, before rows of it are."""
+    reader = Reader([128 + 50 * RECORD] * 8)
+    rows = np.random.default_rng(0).permutation(400).tolist()
+    reads = [(i // 50, 128 + i % 50 * RECORD, RECORD) for i in rows]
+    for i in range(0, 60, 5):
+        reader.read((reads[i][0], 0, 128), *reads[i : i + 5])
+    (found,) = reader.read(reads[60])
+    assert found.items.tolist() == rows[60:61]
+    assert found.folder.items is not None and found.folder.items.count == 400
+
+
+def test_step_that_was_too_large_is_corrected() -> None:
+    """The first reads were of every second record."""
+    reader = Reader([400 * RECORD])
+    order = np.random.default_rng(0).permutation(400)
+    reader.read(*((0, int(i) // 2 * 2 * RECORD, RECORD) for i in order[:40]))
+    (found,) = reader.read((0, 2 * RECORD, RECORD))
+    assert found.folder.items is not None and found.folder.items.count == 200
+    for i in order:
+        taken = reader.read((0, int(i) * RECORD, RECORD))
+    assert taken[0].items.tolist() == [order[-1]]
+    # Reads of other lengths, as of a copy, say nothing of the records.
+    for i in range(200):
+        reader.read((0, i * 2 * RECORD, 2 * RECORD))
+    assert reader.read((0, 7 * RECORD, RECORD))[0].items.tolist() == [7]
 
 
 def test_what_another_generator_follows_has_no_items() -> None:

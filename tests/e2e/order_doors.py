@@ -32,13 +32,17 @@ Order = Sequence[int] | npt.NDArray[np.integer[Any]]
 @dataclass(frozen=True, slots=True)
 class Items:
     """shards: records of each object; empty: `count` whole objects. named: by what number. index:
-    of another file beside them, which is read first."""
+    of another file beside them, which is read first. head: bytes in front of the records of each
+    object; step: from one to the next; length: what is read of each."""
 
     folder: str
     count: int
     shards: tuple[int, ...] = ()
     named: str = "{:06}"
     index: str = ""
+    head: int = 0
+    step: int = RECORD_BYTES
+    length: int = RECORD_BYTES
 
     def write(self, store: Path) -> None:
         folder = store / BUCKET / self.folder
@@ -52,7 +56,7 @@ class Items:
                 )
         for number, count in enumerate(self.shards):
             with (folder / self.named.format(number)).open("wb") as file:
-                file.truncate(count * RECORD_BYTES)
+                file.truncate(self.head + count * self.step)
 
     def read(self, item: int) -> tuple[str, int, int]:
         """Path, offset and length of an item."""
@@ -61,7 +65,7 @@ class Items:
         ends = np.cumsum(self.shards)
         number = int(np.searchsorted(ends, item, "right"))
         at = item - int(ends[number]) + self.shards[number]
-        return self.path(number), at * RECORD_BYTES, RECORD_BYTES
+        return self.path(number), self.head + at * self.step, self.length
 
     def path(self, number: int) -> str:
         return f"/{BUCKET}/{self.folder}/{self.named.format(number)}"

@@ -47,7 +47,7 @@ class Case:
     family: str
     shards: tuple[int, ...] = ()
     batch: int = 8
-    files: dict[str, str] = field(default_factory=dict)
+    files: dict[str, Any] = field(default_factory=dict)
 
     @property
     def items(self) -> Items:

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hubspoke.core.epochs.items import Folder, ListedItems
-from hubspoke.core.epochs.kinds import FILES, KIND_READS, kind_of, to_the_end
+from hubspoke.core.epochs.kinds import AGREE, KIND_READS, kind_of, to_the_end
+from hubspoke.core.epochs.records import Records
 from hubspoke.core.generators.candidates import Listing
 from hubspoke.core.streams import Access
 
@@ -23,6 +24,7 @@ FOLDERS_MAX = 64
 WAITING_MAX = 65_536  # reads until the listing is known; more are forgotten
 TRIES_MAX = 16
 AGAIN_READS = 4_096  # after so many it is tried again: a job may follow a copy
+JUDGED = 64  # reads of the records' length that show whether they lie where they were believed
 
 
 @dataclass(slots=True, eq=False)
@@ -34,6 +36,8 @@ class ReadFolder:
     waiting: list[Access] = field(default_factory=list)
     tries: int = 0
     passed: int = 0  # reads since the last try
+    judged: int = 0  # of the records' length
+    astray: int = 0  # of those, where no record is
 
 
 class ItemReads(NamedTuple):
@@ -81,7 +85,12 @@ class DataSets:
     def _take(self, known: ReadFolder, reads: list[Access]) -> ItemReads | None:
         items = known.items
         if items is not None and items.complete:
-            return _item_reads(known, items, reads)
+            found = _item_reads(known, items, reads)
+            if known.judged >= JUDGED:
+                if known.astray > (1 - AGREE) * known.judged:  # of a finer step, as far as is known
+                    known.items, known.tries = None, known.tries + 1
+                known.judged = known.astray = 0
+            return found
         if items is None and known.tries >= TRIES_MAX:
             known.passed += len(reads)
             if known.passed < AGAIN_READS:
@@ -92,11 +101,11 @@ class DataSets:
             if len(known.waiting) < KIND_READS:
                 return None
             kind = kind_of(known.waiting)
-            if kind is None:
+            if kind is False:
                 known.tries += 1
                 known.waiting = []
                 return None
-            record = None if kind == FILES else kind
+            record = kind if isinstance(kind, Records) else None
             items = known.items = ListedItems(known.folder, self._listing, record=record)
             items.whole = record is not None or to_the_end(known.waiting)
         items.grow()
@@ -131,7 +140,16 @@ def _item_reads(known: ReadFolder, items: ListedItems, reads: list[Access]) -> I
     numbers = items.numbers(
         [a.obj.name.key for a in reads], [a.offset for a in reads], [a.length for a in reads]
     )
+    record = items.record
+    if record is not None:
+        known.judged += len(reads)
     if len(numbers) and numbers.min() < 0:
-        reads = [a for a, n in zip(reads, numbers.tolist(), strict=True) if n >= 0]
+        each = numbers.tolist()
+        if record is not None:
+            others = [a for a, n in zip(reads, each, strict=True) if n < 0]
+            astray = sum(a.length == record.length for a in others)
+            known.judged -= len(others) - astray
+            known.astray += astray
+        reads = [a for a, n in zip(reads, each, strict=True) if n >= 0]
         numbers = numbers[numbers >= 0]
     return ItemReads(known, numbers, reads)

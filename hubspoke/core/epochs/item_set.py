@@ -246,13 +246,17 @@ class ItemSet:
         if first is None:
             if len(self._firsts) >= FIRSTS_MAX:
                 self._firsts.clear()
-            head = min(record or obj.size, obj.size)
-            first = self._firsts[obj.number] = self.items.number(obj.name, 0, head)
+            begin, most = (0, obj.size) if record is None else (record.first, record.length)
+            head = min(most, obj.size - begin)
+            first = self._firsts[obj.number] = self.items.number(obj.name, begin, head)
         if first is None or record is None:
             return first
-        at = wanted.page * PAGE_BYTES
         # The page that two records share is missing with the second: the first would begin before.
-        return first + at // record + (at % record + PAGE_BYTES > record)
+        at = wanted.page * PAGE_BYTES
+        item = -((record.first - at) // record.step)
+        if record.first + item * record.step >= min(at + PAGE_BYTES, obj.size):
+            item -= 1
+        return first + item if item >= 0 else None
 
     def _pages(self, item: int) -> ItemPages | None:
         """The pages of an item but those it shares with a neighbour that is here or will be."""
@@ -261,11 +265,14 @@ class ItemSet:
         if obj is None or offset + length > obj.size:
             return None
         first, last = page_span(offset, length)
-        wanted = self.shelf.wanted
-        if offset % PAGE_BYTES and wanted(item - 1):
-            first += 1
-        if (offset + length) % PAGE_BYTES and offset + length < obj.size and wanted(item + 1):
-            last -= 1
+        if self.items.record is not None:
+            wanted = self.shelf.wanted
+            begin, step, most, _ = self.items.record
+            before, behind = offset - step + most, offset + step
+            if offset > begin and before > first * PAGE_BYTES and wanted(item - 1):
+                first += 1
+            if behind < min(last * PAGE_BYTES, obj.size) and wanted(item + 1):
+                last -= 1
         if first >= last or not obj.pages.any(first, last, IS_COMING):
             return None
         return ItemPages(obj, first, last, lambda: self.shelf.put_back(item))

@@ -1,4 +1,4 @@
-"""The items of a folder, numbered in listing order: whole objects, or records of one length.
+"""The items of a folder, numbered in listing order: whole objects, or records evenly apart.
 
 A shuffled job draws numbers, so orders are kept and computed as numbers; only what is fetched
 becomes a name again. A million names are one string of bytes with offsets and their hashes in
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hubspoke.core.epochs.numbering import Names
+from hubspoke.core.epochs.records import Records, suffix_of
 from hubspoke.core.generators.candidates import Listing
 from hubspoke.core.ids import ObjectEntry, ObjectName
 
@@ -52,10 +53,10 @@ class Items(Protocol):
 
 
 class ListedItems:
-    """`Items`, from a `Listing`. record: length of the records; None: items are whole objects."""
+    """`Items`, from a `Listing`. record: where records lie; None: items are whole objects."""
 
-    def __init__(self, folder: Folder, listing: Listing, *, record: int | None) -> None:
-        assert record is None or record > 0, record
+    def __init__(self, folder: Folder, listing: Listing, *, record: Records | None) -> None:
+        assert record is None or 0 < record.length <= record.step, record
         self.folder = folder
         self.record = record
         self.complete = False
@@ -66,6 +67,7 @@ class ListedItems:
         self._keys = bytearray()  # behind the folder's part, one after the other
         self._ends: list[int] = []
         self._lengths: list[int] = []
+        self._counts: list[int] = []  # of records
         self._hashes: list[int] = []
         self._names = Names()
         self._last = ObjectName(*folder)
@@ -73,6 +75,7 @@ class ListedItems:
         self._end = self._size = self._first = np.zeros(0, np.int64)
         self._hash = np.zeros(0, np.int64)  # in order, with
         self._object = np.zeros(0, np.int32)  # the object of each
+        self._bytes = 0  # of all items
         self._few: dict[str, tuple[int, int]] = {}  # looked up last: first item (-1: none) and size
 
     def grow(self) -> None:
@@ -90,6 +93,8 @@ class ListedItems:
         self._ends += ends
         self._keys += b"".join(parts)
         self._lengths += [entry.size for _, entry in found]
+        if self.record is not None:
+            self._counts += [_records(self.record, name.key, entry.size) for name, entry in found]
         self._hashes += map(hash, keys)
         if found:
             self._last = found[-1][0]
@@ -108,10 +113,14 @@ class ListedItems:
             each = np.ones(len(self._size), np.int64)
             self.numbering, self._names = self._names.numbering(), Names()
         else:
-            each = -(-self._size // self.record)
+            each, self._counts = np.array(self._counts, np.int64), []
+            shards = each[each > 0]
+            self.shards = tuple(shards.tolist()) if len(shards) <= SHARDS_MAX else ()
         self._first = np.concatenate((np.zeros(1, np.int64), np.cumsum(each)))
-        if self.record is not None and len(each) <= SHARDS_MAX:
-            self.shards = tuple(each.tolist())
+        self._bytes = int(self._size.sum())
+        if self.record is not None:
+            self._bytes = self.record.length * self.count
+            self._bytes += int((self._last_lengths() - self.record.length)[each > 0].sum())
 
     @property
     def objects(self) -> int:
@@ -153,10 +162,12 @@ class ListedItems:
         found = self._object[at]
         items = self._first[found]
         if self.record is not None:
-            offset, length = np.array(offsets, np.int64), np.array(lengths, np.int64)
-            whole = np.minimum(self.record, self._size[found] - offset)
-            known &= (offset % self.record == 0) & (length == whole)
-            items = items + offset // self.record
+            r, offset = self.record, np.array(offsets, np.int64)
+            whole = np.minimum(r.length, self._size[found] - offset)
+            item, rest = np.divmod(offset - r.first, r.step)
+            known &= (rest == 0) & (item >= 0) & (np.array(lengths, np.int64) == whole)
+            items = items + item
+            known &= items < self._first[found + 1]  # or the object has no records
         return np.where(known, items, none).astype(np.int32)
 
     def _number(self, key: str, offset: int, length: int) -> int:
@@ -168,6 +179,8 @@ class ListedItems:
             first, size = -1, 0
             if number is not None:
                 first, size = int(self._first[number]), int(self._size[number])
+                if first == self._first[number + 1]:
+                    first = -1
             if len(self._few) >= FEW_OBJECTS:
                 self._few.clear()
             self._few[key] = found = first, size
@@ -175,9 +188,11 @@ class ListedItems:
         record = self.record
         if first < 0 or record is None:
             return first
-        if offset % record or length != min(record, size - offset):
+        begin, step, most, _ = record
+        item, rest = divmod(offset - begin, step)
+        if rest or item < 0 or length != min(most, size - offset):
             return -1
-        return first + offset // record
+        return first + item
 
     @property
     def listed(self) -> int:
@@ -192,7 +207,9 @@ class ListedItems:
         first, last = self.of_object(number)
         if self.record is None:
             return range(first, last if start < self._size[number] else first)
-        return range(first + start // self.record, min(last, first - (-end // self.record)))
+        r = self.record
+        begin = max(first, first + (start - r.first - r.length) // r.step + 1)
+        return range(begin, min(last, first - ((r.first - end) // r.step)))
 
     @property
     def memory_bytes(self) -> int:
@@ -214,25 +231,31 @@ class ListedItems:
         if self.record is None:
             return item, 0, int(self._size[item])
         found = int(np.searchsorted(self._first, item, "right")) - 1
-        offset = (item - int(self._first[found])) * self.record
-        return found, offset, min(self.record, int(self._size[found]) - offset)
+        offset = self.record.first + (item - int(self._first[found])) * self.record.step
+        return found, offset, min(self.record.length, int(self._size[found]) - offset)
 
     def lengths(self) -> npt.NDArray[np.int64]:
         """Bytes of each item."""
         if self.record is None:
             return self._size
-        found = np.full(self.count, self.record, np.int64)
-        rest = self._size % self.record
-        found[self._first[1:][rest > 0] - 1] = rest[rest > 0]
+        found = np.full(self.count, self.record.length, np.int64)
+        each, end = np.diff(self._first), self._first[1:]
+        found[end[each > 0] - 1] = self._last_lengths()[each > 0]
         return found
+
+    def _last_lengths(self) -> npt.NDArray[np.int64]:
+        """Bytes of the last record of each object that has any."""
+        assert self.record is not None
+        offset = self.record.first + (np.diff(self._first) - 1) * self.record.step
+        return np.asarray(np.minimum(self.record.length, self._size - offset))
 
     def ranges(self, items: npt.NDArray[np.int32]) -> Iterator[tuple[int, int, int]]:
         """`range` of many."""
         if self.record is None:
             return zip(items.tolist(), [0] * len(items), self._size[items].tolist(), strict=True)
         found = np.searchsorted(self._first, items, "right") - 1
-        offset = (items - self._first[found]) * self.record
-        length = np.minimum(self.record, self._size[found] - offset)
+        offset = self.record.first + (items - self._first[found]) * self.record.step
+        length = np.minimum(self.record.length, self._size[found] - offset)
         return zip(found.tolist(), offset.tolist(), length.tolist(), strict=True)
 
     def entry(self, number: int) -> ObjectEntry | None:
@@ -249,4 +272,10 @@ class ListedItems:
 
     @property
     def bytes_mean(self) -> float:
-        return float(self._size.sum()) / max(1, self.count)
+        return self._bytes / max(1, self.count)
+
+
+def _records(record: Records, key: str, size: int) -> int:
+    """Of an object; other files beside the data have none."""
+    of = record.suffixes
+    return record.count(size) if of is None or suffix_of(key) in of else 0

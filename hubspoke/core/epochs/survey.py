@@ -55,8 +55,10 @@ class Survey:
             lacks[a + 1 : b + 1] = 0
         lacks[0] = 0
         lacking = np.cumsum(lacks)  # pages before each that are not here
-        record = self._items.record or obj.size
-        offset = np.arange(n, dtype=np.int64) * record
-        ends = np.minimum(offset + record, obj.size)
+        begin, step, most = 0, obj.size, obj.size
+        if self._items.record is not None:
+            begin, step, most, _ = self._items.record
+        offset = begin + np.arange(n, dtype=np.int64) * step
+        ends = np.minimum(offset + most, obj.size)
         first, last = offset // PAGE_BYTES, -(-ends // PAGE_BYTES)
         return np.asarray(lacking[last] == lacking[first])

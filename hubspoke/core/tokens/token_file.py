@@ -16,6 +16,7 @@ import numpy as np
 
 from hubspoke.core.cache import Cache
 from hubspoke.core.cached_object import CachedObject
+from hubspoke.core.epochs.records import lattice
 from hubspoke.core.generators.candidates import Candidate
 from hubspoke.core.inference.documents import Documents, FoundSamples
 from hubspoke.core.inference.question import Answer, Request
@@ -197,10 +198,12 @@ class TokenFile:
         odd = length % TOKEN_BYTES or length < TOKEN_BYTES * (BLOCK_MIN + 1)
         if odd or lengths.count(length) < ALIKE * len(lengths):
             return None
-        offsets = np.array(_last(self._offsets, ASK_AT[0]), np.int64)
+        last = _last(self._offsets, ASK_AT[0])
+        offsets = np.array(last, np.int64)
         if (offsets % TOKEN_BYTES).any() or not (offsets % length).any():
             return None
-        return length
+        # Windows overlap; rows with a header in front of them do not.
+        return None if lattice(last, length, int(ALIKE * len(last))) else length
 
     def _ask_windows(self, length: int, *, thorough: bool, only_likely: bool = False) -> None:
         """A window is read with the token that follows its last one."""
