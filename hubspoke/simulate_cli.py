@@ -28,7 +28,7 @@ def simulate(
         list[str] | None, typer.Argument(metavar="WORKLOAD", help="Such as W1; none: all of them.")
     ] = None,
     scale: Annotated[
-        int, typer.Option("--scale", metavar="N", help="1/N of counts, cache, demand and rates.")
+        int, typer.Option("--scale", metavar="N", help="1/N of counts, cache, demand and path.")
     ] = 1,
     prefetch: Annotated[
         str | None,

@@ -45,8 +45,9 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """1/n of a workload: object counts, cache, demand and rates divided by n; round trip, order
-    rules and interleaving kept. seed: added to the workload's own seeds."""
+    """1/n of a workload: object counts, cache, demand and the path's rate divided by n; round
+    trip, order rules, interleaving and the drive kept: a read is as long as at full size, so a
+    slower drive would make each of them slower. seed: added to the workload's own seeds."""
 
     part: int = 1
     seed: int = 0
@@ -65,9 +66,6 @@ class Size:
 
     def path(self) -> PathConfig:
         return PathConfig(rate=PathConfig().rate / self.part)
-
-    def disk(self) -> DiskConfig:
-        return DiskConfig(rate=DiskConfig().rate / self.part)
 
 
 def pieces(number: int, start: int, end: int, step: int = READ_BYTES) -> list[tuple[int, int, int]]:

@@ -57,5 +57,4 @@ def build(size: Size) -> Workload:
         jobs=[job],
         first_misses=job.clients,
         path=size.path(),
-        disk=size.disk(),
     )

@@ -52,7 +52,6 @@ def build(size: Size) -> Workload:
         jobs=jobs,
         first_misses=sum(job.clients for job in jobs),
         path=size.path(),
-        disk=size.disk(),
         happenings=_happenings(files, scanned),
     )
 

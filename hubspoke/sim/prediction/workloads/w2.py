@@ -56,5 +56,4 @@ def build(size: Size) -> Workload:
         jobs=[job],
         first_misses=job.clients,
         path=size.path(),
-        disk=size.disk(),
     )

@@ -58,7 +58,6 @@ def build(size: Size) -> Workload:
         first_misses=job.clients,
         layouts=_see,
         path=size.path(),
-        disk=size.disk(),
     )
 
 

@@ -46,5 +46,4 @@ def build(size: Size) -> Workload:
         jobs=[job],
         first_misses=job.clients,
         path=size.path(),
-        disk=size.disk(),
     )

@@ -43,6 +43,5 @@ def build(size: Size) -> Workload:
         jobs=[job],
         first_misses=job.clients,
         path=size.path(),
-        disk=size.disk(),
         seeds=seeds,
     )

@@ -106,7 +106,6 @@ def _build(size: Size, name: str, title: str, *, visible: bool) -> Workload:
         jobs=[job],
         first_misses=job.clients,
         path=size.path(),
-        disk=size.disk(),
         layouts=_looked_at(said),
     )
 

@@ -54,5 +54,4 @@ def build(size: Size) -> Workload:
         jobs=[job],
         first_misses=job.clients,
         path=size.path(),
-        disk=size.disk(),
     )
