@@ -79,6 +79,23 @@ def test_random_reads_are_called_random() -> None:
     assert not any(sequential.judge(s, AHEAD) for s in streams)
 
 
+@pytest.mark.parametrize("seed", [7, 24, 151])  # of 200, those of which one was taken for a scan
+def test_an_epoch_at_random_is_random_to_its_last_read(seed: int) -> None:
+    """Late in it nearly all that lies behind any front was read."""
+    size, record = 1_127_526_400, 112_640
+    obj, table = an_object(size), StreamTable()
+    order = list(range(0, size, record))
+    random.Random(seed).shuffle(order)
+    taken = set[float]()
+    for i in range(0, len(order), 16):
+        streams = observed(table, accesses(obj, order[i : i + 16], record))
+        for s in streams:
+            if sequential.judge(s, AHEAD) and s.accesses > RECENT:
+                taken.add(i / len(order))
+            assert s.pattern is not Pattern.SEQUENTIAL, (i, s.describe())
+    assert not taken
+
+
 def test_holes_behind_the_front_end_a_dense_stream() -> None:
     obj = an_object(256 * MIB)
     table = StreamTable()

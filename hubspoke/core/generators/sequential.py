@@ -45,8 +45,9 @@ def judge(s: Stream, ahead: Ahead) -> bool:
         window = max(4 * s.spread, PAST_BYTES_MIN)
         least = COVERAGE_AGAIN if s.pattern is Pattern.STRIDED else COVERAGE_MIN
         dense = s.coverage(max(s.start, s.recent_lo - window), s.recent_lo) >= least
-        if s.pattern in (Pattern.STRIDED, Pattern.RANDOM) and _sparse(s):
-            # All of the past may have been read in another order, by an epoch before.
+        if s.pattern in (Pattern.STRIDED, Pattern.RANDOM) and _scattered(s, ahead):
+            # All of the past may have been read in another order, by an epoch before or late in
+            # this one.
             s.pattern = Pattern.RANDOM
             return False
         if dense:
@@ -63,8 +64,11 @@ def judge(s: Stream, ahead: Ahead) -> bool:
     return _young(s, ahead)
 
 
-def _sparse(s: Stream) -> bool:
-    """Whether reads are far apart, and no client jumps evenly."""
+def _scattered(s: Stream, ahead: Ahead) -> bool:
+    """Whether reads are far apart, and no client jumps evenly; or, of what was read at random,
+    no closer than chance puts them."""
+    if s.pattern is Pattern.RANDOM and s.surprise < surprise_min(s, ahead):
+        return True
     return s.density < YOUNG_DENSITY_MIN and not any(c.confirmed for c in s.clients.values())
 
 
