@@ -386,9 +386,7 @@ async def _spoke_process(
     report = SpokeReport(SpokeFront(service, phase), clock, config.price)
     return Process(
         service=service,
-        data_app=S3App(
-            service, None, inner={wire.PREFIX: RangesApp(service, service.batch)}, direct=service
-        ),
+        data_app=S3App(service, None, inner={wire.PREFIX: RangesApp(service)}, direct=service),
         admin_app=spoke_admin_app(report),
         phase=phase,
         mount=None if point is None else mount_of(config, point, service, report, kept),

@@ -8,15 +8,15 @@ both little-endian) and then so many bytes: of the object if the status is 200, 
 otherwise. All ranges of an object in one request are of one version.
 
 All reads are begun before the first is waited for, so that a thousand cold ranges cost the round
-trips of one; what is begun and not yet taken by the client is bounded. A fault of one range is
-that range's; a body that cannot be finished breaks the connection.
+trips of one, and each is taken in its turn; what is begun and not yet taken by the client is
+bounded. A fault of one range is that range's; a body that cannot be finished breaks the connection.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -31,7 +31,7 @@ from hubspoke.frontends.s3.errors import as_s3_error
 from hubspoke.frontends.s3.request import client_of
 from hubspoke.frontends.s3.response import buffers, close, copied
 from hubspoke.frontends.s3.tuning import S3DoorTuning
-from hubspoke.ports import FileSpan, Reader, ReadResult, Resolved
+from hubspoke.ports import FileSpan, ReadResult, Resolved
 
 RANGES_MAX = 16_384
 BODY_BYTES_MAX = 8 << 20  # as many ranges with keys of 500 bytes
@@ -50,11 +50,32 @@ class _Request(msgspec.Struct, forbid_unknown_fields=True):
     ranges: list[tuple[str, int | None, int | None]]
 
 
+class BegunRead(Protocol):
+    """A read whose bytes are on their way; it is taken or given up."""
+
+    def result_now(self) -> ReadResult | None: ...  # if nothing has to be waited for
+    async def result(self) -> ReadResult: ...  # as Reader.read
+    async def give_up(self) -> None: ...  # also where it was taken, or failed
+
+
+class RangeReader(Protocol):
+    """What a spoke is to this door."""
+
+    async def resolve(self, name: ObjectName) -> Resolved: ...  # as Reader's
+    def begin(
+        self, resolved: Resolved, offset: int, length: int, client: str
+    ) -> ReadResult | BegunRead:
+        """Reader.read without waiting. Raises HubSpokeError."""
+
+    def batch(self, client: str) -> AbstractContextManager[None]:
+        """What this client begins inside is asked for, and predicted from, as a whole."""
+
+
 class _Begun(NamedTuple):
     """A range under way. length: what it counts for while it is begun."""
 
     length: int
-    task: "asyncio.Task[ReadResult | HubSpokeError]"
+    read: ReadResult | BegunRead | HubSpokeError
 
 
 class RangesApp:
@@ -62,13 +83,10 @@ class RangesApp:
 
     def __init__(
         self,
-        reader: Reader,
-        batch_of: Callable[[str], AbstractContextManager[None]],
+        reader: RangeReader,
         tuning: S3DoorTuning | None = None,
     ) -> None:
-        """batch_of: what this client begins to read inside is predicted from as a whole."""
         self._reader = reader
-        self._batch_of = batch_of
         self._tuning = tuning or S3DoorTuning()
         self._running = 0
 
@@ -83,7 +101,7 @@ class RangesApp:
         try:
             ranges = _parsed(await read_body(receive, BODY_BYTES_MAX))
             ahead = AHEAD_BYTES_MAX // self._running
-            batch = _Batch(self._reader, self._batch_of, ranges, client_of(scope), ahead)
+            batch = _Batch(self._reader, ranges, client_of(scope), ahead)
             spans = EXTENSION in scope.get("extensions", ())
             out = _Out(send, spans=spans, stall_s=self._tuning.send_stall_s)
             await while_connected(receive, batch.run(out))
@@ -120,14 +138,12 @@ class _Batch:
 
     def __init__(
         self,
-        reader: Reader,
-        batch_of: Callable[[str], AbstractContextManager[None]],
+        reader: RangeReader,
         ranges: Sequence[tuple[ObjectName, int | None, int | None]],
         client: str,
         ahead: int,
     ) -> None:
         self._reader = reader
-        self._batch_of = batch_of
         self._left: Iterator[tuple[ObjectName, int | None, int | None]] = iter(ranges)
         self._client = client
         self._ahead = ahead
@@ -135,44 +151,62 @@ class _Batch:
         self._begun: deque[_Begun] = deque()
         self._held = 0
         self._turn = TURN_RANGES_MIN
+        self._more = True
 
     async def run(self, out: "_Out") -> None:
         try:
-            with self._batch_of(self._client):
+            with self._reader.batch(self._client):
                 await self._begin()
-                await asyncio.sleep(0)  # the last ones begin, too
             await out.start()
+            taken = 0
             while self._begun:
                 # Kept in the queue until it is sent, for whoever has to give it up.
-                result = await self._begun[0].task
-                await out.record(result)
-                self._held -= self._begun.popleft().length
-                await self._begin()
+                length, read = self._begun[0]
+                if not isinstance(read, ReadResult | HubSpokeError):
+                    read = await self._taken(read)
+                    self._begun[0] = _Begun(length, read)
+                await out.record(read)
+                self._begun.popleft()
+                self._held -= length
+                taken += 1
+                if taken % TURN_RANGES_MAX == 0:
+                    await asyncio.sleep(0)
+                if self._more:
+                    await self._begin()
             await out.end()
         finally:
-            for begun in self._begun:
-                begun.task.cancel()
-            tasks = [begun.task for begun in self._begun]
-            for left in await asyncio.gather(*tasks, return_exceptions=True):
+            for _, left in self._begun:
                 if isinstance(left, ReadResult):
                     await _give_up(left)
+                elif not isinstance(left, HubSpokeError):
+                    await left.give_up()
+
+    async def _taken(self, read: BegunRead) -> ReadResult | HubSpokeError:
+        try:
+            return read.result_now() or await read.result()
+        except HubSpokeError as e:
+            return e
 
     async def _begin(self) -> None:
         begun = 0
         while len(self._begun) < AHEAD_RANGES_MAX and (self._held < self._ahead or not self._begun):
             following = next(self._left, None)
             if following is None:
+                self._more = False
                 return
             name, start, end = following
-            resolved = await self._resolve(name)
-            length = 0
-            if isinstance(resolved, Resolved):
-                offset, stop, _ = slice(start, end).indices(resolved.entry.size)
-                length = max(0, stop - offset)
-                task = asyncio.create_task(self._read(resolved, offset, length))
-            else:
-                task = asyncio.create_task(_failed(resolved))
-            self._begun.append(_Begun(length, task))
+            resolved = self._resolved.get(name) or await self._resolve(name)
+            if isinstance(resolved, HubSpokeError):
+                self._begun.append(_Begun(0, resolved))
+                continue
+            offset, stop, _ = slice(start, end).indices(resolved.entry.size)
+            length = max(0, stop - offset)
+            read: ReadResult | BegunRead | HubSpokeError
+            try:
+                read = self._reader.begin(resolved, offset, length, self._client)
+            except HubSpokeError as e:
+                read = e
+            self._begun.append(_Begun(length, read))
             self._held += length
             begun += 1
             if begun == self._turn:
@@ -180,26 +214,12 @@ class _Batch:
                 await asyncio.sleep(0)
 
     async def _resolve(self, name: ObjectName) -> Resolved | HubSpokeError:
-        resolved = self._resolved.get(name)
-        if resolved is None:
-            try:
-                resolved = await self._reader.resolve(name)
-            except HubSpokeError as e:
-                resolved = e
-            self._resolved[name] = resolved
-        return resolved
-
-    async def _read(
-        self, resolved: Resolved, offset: int, length: int
-    ) -> ReadResult | HubSpokeError:
         try:
-            return await self._reader.read(resolved, offset, length, self._client)
+            resolved: Resolved | HubSpokeError = await self._reader.resolve(name)
         except HubSpokeError as e:
-            return e
-
-
-async def _failed(error: HubSpokeError) -> HubSpokeError:
-    return error
+            resolved = e
+        self._resolved[name] = resolved
+        return resolved
 
 
 async def _give_up(result: ReadResult) -> None:

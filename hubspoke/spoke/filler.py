@@ -28,9 +28,12 @@ log = logging.getLogger(__name__)
 # A hub that is busy is asked six times in this time; readers then fail, or ask again themselves.
 BUSY_RETRY_S = 3.0
 BUSY_PAUSE_S = 0.05
-# Reads of one turn of the loop that are dealt together; then twice as many, and so on: a lane takes
-# four requests at a time.
-TOGETHER_MIN = 64
+# Reads in a row that are dealt together; then so many times as many, and so on: a lane takes four
+# requests at a time, and in slow start carries twice as much each round trip.
+TOGETHER_MIN, TOGETHER_GROWTH = 64, 4
+# What is held is dealt after so long at the latest: who begins many reads may have to wait for a
+# name, and each deal before its time takes one of a lane's four requests.
+HELD_S = 0.1
 
 OnFrames = Callable[[Sequence[wire.Frame]], Awaitable[None]]
 OnRange = Callable[[int, HubSpokeError | None], None]
@@ -56,7 +59,9 @@ class Filler:
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
         self._held_until = float("-inf")  # what was asked for with `later_s`
-        self._asked = self._deal_at = 0  # reads in this turn of the loop, and when to dispatch
+        self._asked = self._deal_at = 0  # reads in a row, and when to dispatch
+        self._deals_soon = False
+        self._deal_timer: asyncio.TimerHandle | None = None
         self._storing = Storing(core, disks, clock, self._start, self.dispatch)
         self.waiters = self._storing.waiters
 
@@ -87,10 +92,12 @@ class Filler:
         later_s: float = 0.0,
         *,
         together: bool = False,
+        held: bool = False,
     ) -> bool:
         """Demand what is missing of a range, for the cache; False if it has no room for it or
         no folder takes it. later_s: the hub need not be asked sooner. together: what else is
-        demanded in this turn of the loop goes with it."""
+        demanded in this turn of the loop goes with it. held: and what is demanded until `deal`,
+        which comes soon."""
         if self.disks.for_fill(obj.number) is None:
             return False
         new = self._core.unasked(obj, offset, length)
@@ -102,7 +109,7 @@ class Filler:
             self._held_until = self._clock.now() + later_s
             asyncio.get_running_loop().call_later(later_s, self.dispatch)
         elif new and together:
-            self._dispatch_soon()
+            self._dispatch_soon(held=held)
         elif new:
             self.dispatch()
         else:
@@ -142,20 +149,36 @@ class Filler:
         for fetch in fetches:
             self._start(self._run(fetch))
 
-    def _dispatch_soon(self) -> None:
+    def _dispatch_soon(self, *, held: bool) -> None:
         """`dispatch` when all that runs now has asked: one deal of many ranges is a request a lane,
         and each by itself was one of its own until every lane had four. Of a thousand the first
-        are on their way before the last have asked."""
+        are on their way before the last have asked, and the others follow in few requests: a
+        deal each turn of the loop was four a lane, and what came behind waited for a round trip.
+        """
         if not self._asked:
-            asyncio.get_running_loop().call_soon(self._dispatch_all)
             self._deal_at = TOGETHER_MIN
         self._asked += 1
         if self._asked == self._deal_at:
-            self._deal_at *= 2
+            self._deal_at *= TOGETHER_GROWTH
             self.dispatch()
+        elif held:
+            if self._deal_timer is None:
+                loop = asyncio.get_running_loop()
+                self._deal_timer = loop.call_later(HELD_S, self._dispatch_held)
+        elif not self._deals_soon:
+            self._deals_soon = True
+            asyncio.get_running_loop().call_soon(self.deal)
 
-    def _dispatch_all(self) -> None:
-        self._asked = 0
+    def _dispatch_held(self) -> None:
+        self._deal_timer = None
+        self.dispatch()
+
+    def deal(self) -> None:
+        """What was demanded so far goes now."""
+        self._asked, self._deals_soon = 0, False
+        if self._deal_timer is not None:
+            self._deal_timer.cancel()
+            self._deal_timer = None
         self.dispatch()
 
     def dispatch_unheld(self) -> None:

@@ -13,13 +13,20 @@ import asyncio
 import logging
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from hubspoke import wire
 from hubspoke.adapters.disk_health import Disk, DiskSlow
 from hubspoke.core.cache import CachedObject, StoredFrame
 from hubspoke.core.ids import PAGE_BYTES, ReadState, page_span
 from hubspoke.core.spoke import SpokeCore
-from hubspoke.errors import CorruptFrame, DeadlineExceeded, HubUnavailable, VersionChanged
+from hubspoke.errors import (
+    CorruptFrame,
+    DeadlineExceeded,
+    HubSpokeError,
+    HubUnavailable,
+    VersionChanged,
+)
 from hubspoke.ports import Clock, FileSpan
 from hubspoke.spoke.filler import Filler
 from hubspoke.spoke.memory import Memory
@@ -48,6 +55,16 @@ class Piece:
     turned: bool
 
 
+class Range(NamedTuple):
+    """What a reader wants. deadline: on the clock. handle: whose share of the memory it takes."""
+
+    obj: CachedObject
+    offset: int
+    length: int
+    deadline: float
+    handle: str
+
+
 class Pieces:
     """Brings pieces; touched only on the loop."""
 
@@ -61,46 +78,82 @@ class Pieces:
         self._clock = clock
         self._attempts = attempts
 
-    async def bring(
-        self, obj: CachedObject, offset: int, length: int, deadline: float, handle: str
-    ) -> Piece:
+    def need(self, r: Range) -> Need:
+        """Register its reader, until `over`."""
+        return self._filler.need(r.obj, *page_span(r.offset, r.length))
+
+    def over(self, need: Need, r: Range) -> None:
+        """The reader has its bytes, or is gone."""
+        self._filler.needed(r.obj, need)
+        self.memory.give(r.handle, need.charged)
+
+    def ask(self, need: Need, r: Range) -> bool:
+        """Ask for a range with others that are begun behind it; False if it is not so simple."""
+        if need.held or not self._disks.readable(r.obj.number):
+            return False
+        offset = need.first * PAGE_BYTES
+        length = r.obj.range_bytes(need.first, need.last)
+        return self._filler.ask(r.obj, offset, length, together=True, held=True)
+
+    def here(self, need: Need, r: Range) -> bytes | FileSpan | None:
+        """The bytes if nothing has to be waited for."""
+        if need.held or need.avoid or not self._disks.readable(r.obj.number):
+            return None
+        if not self._core.cache.readable(r.obj, need.first, need.last):
+            return None
+        return self.local(r.obj, r.offset, r.length)
+
+    def give_back(self, piece: Piece, r: Range) -> None:
+        """Nobody takes a piece."""
+        self.memory.give(r.handle, piece.charged)
+        if isinstance(piece.body, FileSpan):
+            piece.body.release()
+
+    async def bring(self, r: Range) -> Piece:
         """Raises HubUnavailable, CorruptFrame, DeadlineExceeded, VersionChanged, Overloaded."""
-        need = self._filler.need(obj, *page_span(offset, length))
+        need = self.need(r)
+        try:
+            return await self.bring_for(need, r, None)
+        finally:
+            self.over(need, r)
+
+    async def bring_for(self, need: Need, r: Range, error: HubSpokeError | None) -> Piece:
+        """`bring` for a reader that is registered. error: asking failed already, with that."""
+        obj, offset, length, deadline, handle = r
         turned = False
         failures = 0
-        try:
-            while True:
-                need.avoid = need.avoid or not self._disks.readable(obj.number)
-                was_local = self._local_pages(need, obj)
-                body = None
-                if was_local or need.held:
-                    body = await self._from_cache(need, obj, offset, length, deadline, handle)
+        while True:
+            need.avoid = need.avoid or not self._disks.readable(obj.number)
+            was_local = self._local_pages(need, obj)
+            body = None
+            if was_local or need.held:
+                body = await self._from_cache(need, obj, offset, length, deadline, handle)
+            if body is not None:
+                charged, need.charged = need.charged, 0
+                return Piece(body, charged, turned)
+            turned = turned or was_local
+            if obj.dead:
+                raise VersionChanged(f"{obj.name} is no longer version {obj.version}")
+            try:
+                if error is not None:
+                    failed, error = error, None
+                    raise failed
+                await self._from_hub(need, obj, deadline, handle)
+            except (HubUnavailable, CorruptFrame, DeadlineExceeded) as e:
+                body = await self._last_resort(need, obj, offset, length, deadline)
                 if body is not None:
                     charged, need.charged = need.charged, 0
                     return Piece(body, charged, turned)
-                turned = turned or was_local
-                if obj.dead:
-                    raise VersionChanged(f"{obj.name} is no longer version {obj.version}")
-                try:
-                    await self._from_hub(need, obj, deadline, handle)
-                except (HubUnavailable, CorruptFrame, DeadlineExceeded) as e:
-                    body = await self._last_resort(need, obj, offset, length, deadline)
-                    if body is not None:
-                        charged, need.charged = need.charged, 0
-                        return Piece(body, charged, turned)
-                    failures += 1
-                    if failures >= self._attempts or self._clock.now() >= deadline:
-                        raise
-                    log.info("fetch retried object=%s offset=%d error=%s", obj.name, offset, e)
-                    await asyncio.sleep(0.05 * 4**failures)
-                except VersionChanged:
-                    # The hub has another version; its change is on the way over the feed.
-                    timeout_s = min(2.0, deadline - self._clock.now())
-                    await self._filler.waiters.next_change(obj.name, timeout_s)
+                failures += 1
+                if failures >= self._attempts or self._clock.now() >= deadline:
                     raise
-        finally:
-            self._filler.needed(obj, need)
-            self.memory.give(handle, need.charged)
+                log.info("fetch retried object=%s offset=%d error=%s", obj.name, offset, e)
+                await asyncio.sleep(0.05 * 4**failures)
+            except VersionChanged:
+                # The hub has another version; its change is on the way over the feed.
+                timeout_s = min(2.0, deadline - self._clock.now())
+                await self._filler.waiters.next_change(obj.name, timeout_s)
+                raise
 
     def _local_pages(self, need: Need, obj: CachedObject) -> bool:
         return not need.held and self._local(obj, need.first, need.last)

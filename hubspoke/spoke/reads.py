@@ -19,9 +19,10 @@ from hubspoke.core.spoke import SpokeCore
 from hubspoke.core.streams import Access
 from hubspoke.errors import VersionChanged
 from hubspoke.ports import Clock, FileSpan, ReadResult, Resolved
+from hubspoke.spoke.begun import Begun
 from hubspoke.spoke.filler import Filler
 from hubspoke.spoke.memory import Memory
-from hubspoke.spoke.piece import Piece, Pieces
+from hubspoke.spoke.piece import Piece, Pieces, Range
 from hubspoke.spoke.tuning import SpokeTuning
 
 T = TypeVar("T")
@@ -77,6 +78,21 @@ class SpokeReads:
 
     async def read(self, resolved: Resolved, offset: int, length: int, client: str) -> ReadResult:
         """See ports.Reader."""
+        begun = self._begun(resolved, offset, length, client)
+        return begun if isinstance(begun, ReadResult) else await begun.result()
+
+    def begin(
+        self, resolved: Resolved, offset: int, length: int, client: str
+    ) -> ReadResult | Begun:
+        """`read`, to be waited for later; others are begun right behind it."""
+        begun = self._begun(resolved, offset, length, client)
+        if isinstance(begun, Begun):
+            begun.ask()
+        return begun
+
+    def _begun(
+        self, resolved: Resolved, offset: int, length: int, client: str
+    ) -> ReadResult | Begun:
         if length == 0:
             return ReadResult(resolved, offset, 0, b"", ReadState.HIT)
         started = self.clock.now()
@@ -84,25 +100,31 @@ class SpokeReads:
         core = self.core
         state, cause, missed = self._arrive(obj, offset, length)
         stale = resolved.staleness_s is not None
+        self._noted_name(resolved.name)
         if length > self.tuning.whole_bytes_max:
-            self._noted_name(resolved.name)
             core.accesses.long(Access(obj, offset, length, client, started, state))
             pieces = self._long(obj, offset, length, client)
             noted = self._noted(pieces, state, length, missed, cause, started, stale)
             return ReadResult(resolved, offset, length, noted, state)
-        self._noted_name(resolved.name)
         core.access(obj, offset, length, client, state, started)
         self._predict_soon(started)
+
+        def finish(piece: Piece, came: float | None = None) -> ReadResult:
+            # The door has the bytes now, and sends them at once or in a few steps.
+            self.memory.give(client, piece.charged)
+            found = ReadState.MISS if piece.turned else state
+            why, lacked = ("bypassed", length) if piece.turned else (cause, missed)
+            took = (self.clock.now() if came is None else came) - started
+            wait = 0.0 if found is ReadState.HIT else took
+            core.ledger.read(found, length, lacked, why, took, wait, started, stale)
+            return ReadResult(resolved, offset, length, piece.body, found)
+
+        if state is ReadState.HIT and core.cache.readable(obj, *page_span(offset, length)):
+            body = self._pieces.local(obj, offset, length)
+            if body is not None:
+                return finish(Piece(body, 0, False))
         deadline = started + self.tuning.read_deadline_s
-        piece = await self._pieces.bring(obj, offset, length, deadline, client)
-        # The door has the bytes now, and sends them at once or in a few steps.
-        self.memory.give(client, piece.charged)
-        if piece.turned:
-            state, cause, missed = ReadState.MISS, "bypassed", length
-        took = self.clock.now() - started
-        wait = 0.0 if state is ReadState.HIT else took
-        self.core.ledger.read(state, length, missed, cause, took, wait, started, stale)
-        return ReadResult(resolved, offset, length, piece.body, state)
+        return Begun(self._pieces, Range(obj, offset, length, deadline, client), finish)
 
     def _arrive(
         self, obj: CachedObject, offset: int, length: int
@@ -211,10 +233,11 @@ class SpokeReads:
                 self.core.access(obj, at, n, piece_of, state, now)
                 self._predict_soon(now)
                 deadline = now + self.tuning.read_deadline_s
-                bringing = (
-                    self._pieces.bring(obj, at, n, deadline, client) if task is None else task
+                piece = await (
+                    self._pieces.bring(Range(obj, at, n, deadline, client))
+                    if task is None
+                    else task
                 )
-                piece = await bringing
                 try:
                     yield piece
                 finally:
@@ -248,7 +271,7 @@ class SpokeReads:
             held += n
             if ahead and not budget.fits(client, held):
                 break
-            bringing = self._pieces.bring(obj, begun, n, deadline, client)
+            bringing = self._pieces.bring(Range(obj, begun, n, deadline, client))
             ahead.append((n, asyncio.get_running_loop().create_task(bringing)))
             begun += n
         return begun

@@ -146,6 +146,7 @@ class SpokeService:
         self._reads = SpokeReads(
             self.core, self.filler, clock, tuning, predict_soon=soon, noted=noted
         )
+        self.begin = self._reads.begin
         self.whole_files = WholeFiles(self.core, self.filler, clock, soon, noted)
         self.warm = WarmJobs(self.core, self.filler, namespace, self.follower, clock, tuning.warm)
         self.recorders = Recorders(
@@ -340,11 +341,12 @@ class SpokeService:
 
     @contextmanager
     def batch(self, client: str) -> Iterator[None]:
-        """What this client begins to read inside is predicted from as a whole."""
+        """What this client begins to read inside is asked for and predicted from as a whole."""
         try:
             with self.core.accesses.batch(client):
                 yield
         finally:
+            self.filler.deal()
             self._predicting.soon(self.clock.now())
 
     def _predict(self, now: float) -> None:

@@ -285,7 +285,8 @@ class Storing:
         """Pages [first, last) of an object are in memory or in the cache: tell the readers who
         have all they need."""
         state = self._core.cache.state
-        self.waiters.wake(obj.number, spans, lambda a, b: state(obj, a, b) is ReadState.HIT)
+        now = self._clock.now()
+        self.waiters.wake(obj.number, spans, lambda a, b: state(obj, a, b) is ReadState.HIT, now)
 
     def drop(self, objects: list[CachedObject]) -> None:
         """Remove the files of objects that the core has dropped."""

@@ -10,7 +10,7 @@ concerns a few, and to look at all of them with each took most of a cold `cat_ra
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 
 from hubspoke.core.eviction.policy import BLOCK_BITS
@@ -19,19 +19,22 @@ from hubspoke.core.page_codes import PAGES_PER_BLOCK
 from hubspoke.errors import DeadlineExceeded, HubSpokeError
 
 _NOT_HELD = re.compile(b"\x00+")
-_Future = asyncio.Future[None]
 
 
 class Need:
     """Pages [first, last) that one reader waits for, and what it was handed of them.
 
     avoid: the disk is not to be waited for, whatever the cache says. number: the object's.
-    charged: bytes of the memory budget this reader has taken for it.
+    charged: bytes of the memory budget this reader has taken for it. trouble: of a reader that does
+    not wait yet, told that its pages will not come, or are to be looked for again. came: when
+    the last of them did.
     """
 
     hurried = True  # a reader: not for what may take its time
 
-    __slots__ = ("_have", "avoid", "charged", "first", "future", "held", "last", "number")
+    __slots__ = (
+        "_have", "avoid", "came", "charged", "first", "future", "held", "last", "number", "trouble",
+    )  # fmt: skip
 
     def __init__(self, number: int, first: int, last: int) -> None:
         self.number = number
@@ -42,6 +45,8 @@ class Need:
         # Frames with their offsets; not by offset, for two may begin at one and differ in length.
         self.held: list[tuple[int, bytes]] = []
         self.future: asyncio.Future[None] | None = None
+        self.trouble: Callable[[HubSpokeError | None], None] | None = None
+        self.came: float | None = None
         self._have: bytearray | None = None
 
     def overlaps(self, first: int, last: int) -> bool:
@@ -55,6 +60,17 @@ class Need:
         a, b = max(first, self.first) - self.first, min(last, self.last) - self.first
         self._have[a:b] = b"\x01" * (b - a)
         self.held.append((offset, data))
+
+    def fail(self, error: HubSpokeError | None) -> None:
+        """Its pages will not come; None: they are to be looked for again."""
+        if self.future is None:
+            if self.trouble is not None:
+                self.trouble(error)
+        elif not self.future.done():
+            if error is None:
+                self.future.set_result(None)
+            else:
+                self.future.set_exception(error)
 
     def lacking(self) -> list[tuple[int, int]]:
         """Page runs that are not held."""
@@ -113,13 +129,6 @@ class Waiters:
             return self._pages.get(blocks[0], ())
         return chain.from_iterable(self._pages.get(block, ()) for block in blocks)
 
-    def _waiting(self, number: int, first: int, last: int) -> Iterator[tuple[Need, _Future]]:
-        """Who waits for any of the pages now."""
-        for need in self._near(number, first, last):
-            future = need.future
-            if future is not None and not future.done() and need.overlaps(first, last):
-                yield need, future
-
     async def wait(self, need: Need, timeout_s: float, name: ObjectName) -> None:
         """Until something it needs has come; raises what failed it, or DeadlineExceeded."""
         loop = asyncio.get_running_loop()
@@ -133,18 +142,31 @@ class Waiters:
             need.future = None
 
     def wake(
-        self, number: int, spans: Iterable[tuple[int, int]], readable: Callable[[int, int], bool]
+        self,
+        number: int,
+        spans: Iterable[tuple[int, int]],
+        readable: Callable[[int, int], bool],
+        now: float,
     ) -> None:
         """Pages [first, last) of the object have arrived."""
         for first, last in spans:
-            for need, future in self._waiting(number, first, last):
-                if need.satisfied(readable):
+            for need in self._near(number, first, last):
+                if need.first >= last or first >= need.last:
+                    continue
+                future = need.future
+                if future is None:
+                    need.came = now
+                elif not future.done() and need.satisfied(readable):
                     future.set_result(None)
 
     def look_again(self, number: int, first: int, last: int) -> None:
         """Pages that were local are lost: who counted on them has to ask for them."""
-        for _, future in self._waiting(number, first, last):
-            future.set_result(None)
+        self._fail(number, first, last, None)
+
+    def _fail(self, number: int, first: int, last: int, error: HubSpokeError | None) -> None:
+        for need in self._near(number, first, last):
+            if need.overlaps(first, last):
+                need.fail(error)
 
     def wanted(self, number: int, first: int, last: int) -> bool:
         """Whether a reader wants the pages from memory although they are about to be stored."""
@@ -169,14 +191,12 @@ class Waiters:
 
     def fail(self, number: int, first: int, last: int, error: HubSpokeError) -> None:
         """Pages [first, last) will not come."""
-        for _, future in self._waiting(number, first, last):
-            future.set_exception(error)
+        self._fail(number, first, last, error)
 
     def fail_all(self, error: HubSpokeError) -> None:
         for needs in self._pages.values():
             for need in needs:
-                if need.future is not None and not need.future.done():
-                    need.future.set_exception(error)
+                need.fail(error)
 
     async def next_change(self, name: ObjectName, timeout_s: float) -> None:
         """Until the replica applies a change of the name, or the time is up."""

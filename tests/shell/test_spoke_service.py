@@ -183,7 +183,7 @@ async def test_reads_that_come_together_are_asked_for_together() -> None:
                 return sum(len(f.ranges) for f in hub.fetches)
 
             # The first leave before the last have asked: a lane is asked three times.
-            await until(lambda: asked() >= 64)
+            await until(lambda: asked() >= TUNING.pacing.lanes)
             app.hold.set()
             found = await asyncio.gather(*readers)
             assert found == [BODY[place : place + 4096] for place in places]

@@ -32,10 +32,10 @@ async def test_pages_that_arrive_wake_only_whom_they_satisfy() -> None:
     waiters = Waiters()
     need = Need(1, 0, 4)
     task = await waiting(waiters, need)
-    waiters.wake(1, [(0, 2)], lambda _a, b: b <= 2)
+    waiters.wake(1, [(0, 2)], lambda _a, b: b <= 2, 0.0)
     await asyncio.sleep(0)
     assert not task.done()
-    waiters.wake(1, [(2, 4)], lambda _a, _b: True)
+    waiters.wake(1, [(2, 4)], lambda _a, _b: True, 0.0)
     await task
 
 
@@ -53,7 +53,7 @@ async def test_a_reader_of_several_blocks_is_found_by_pages_of_each() -> None:
         task = await waiting(waiters, need)
         assert waiters.needed(1, first, last) and waiters.hurried(1, first, last)
         assert not waiters.needed(2, first, last)
-        waiters.wake(1, [(first, last)], lambda _a, _b: True)
+        waiters.wake(1, [(first, last)], lambda _a, _b: True, 0.0)
         await task
         waiters.remove(need)
         assert not waiters.needed(1, first, last)
@@ -65,7 +65,7 @@ async def test_pages_beside_it_in_its_block_do_not_concern_a_reader() -> None:
     task = await waiting(waiters, need)
     waiters.fail(1, 12, 256, DeadlineExceeded("others"))
     waiters.look_again(1, 0, 10)
-    waiters.wake(1, [(0, 10)], lambda _a, _b: True)
+    waiters.wake(1, [(0, 10)], lambda _a, _b: True, 0.0)
     waiters.hand(1, 12 * 4096, b"x" * 4096)
     assert not task.done() and not waiters.needed(1, 12, 256) and need.held == []
     waiters.fail(1, 11, 12, DeadlineExceeded("its own"))
