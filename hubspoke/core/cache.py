@@ -144,9 +144,7 @@ class Cache:
 
     def state(self, obj: CachedObject, first: int, last: int) -> ReadState:
         """State of the pages [first, last) for a reader who comes now. O(blocks), pages in C."""
-        if obj.pages.all(first, last, codes.IS_LOCAL):
-            return ReadState.HIT
-        return ReadState.LATE if obj.pages.all(first, last, codes.IS_COMING) else ReadState.MISS
+        return obj.state(first, last)
 
     def readable(self, obj: CachedObject, first: int, last: int) -> bool:
         return obj.pages.all(first, last, codes.IS_PRESENT)
@@ -156,12 +154,12 @@ class Cache:
         ones a prefetch had brought)."""
         pages, victims = obj.pages, self._victims
         length = obj.range_bytes(first, last)
-        if pages.all(first, last, codes.IS_READ):
+        unread = obj.unread(first, last)
+        if unread is None:
             victims.read(obj, length, length)
             victims.touched(obj, first // PAGES_PER_BLOCK)
             return 0, 0
-        new = obj.bytes_of(first, last, codes.IS_NEW)
-        used = obj.bytes_of(first, last, codes.IS_PREFETCHED)
+        new, used = unread
         # What was there before a start had been read before it.
         known = pages.count(first, last, codes.IS_UNVERIFIED) * PAGE_BYTES if obj.unverified else 0
         pages.change(first, last, codes.TO_ASK)

@@ -4,12 +4,19 @@ from dataclasses import dataclass, field
 
 from hubspoke.core.eviction.data_set import DataSet
 from hubspoke.core.frames import Frames, StoredFrame
-from hubspoke.core.ids import PAGE_BYTES, ObjectName, Version, page_span
+from hubspoke.core.ids import PAGE_BYTES, ObjectName, ReadState, Version, page_span
 from hubspoke.core.page_codes import (
+    FLIGHT,
     IS_ABSENT,
+    IS_COMING,
+    IS_LOCAL,
+    IS_NEW,
     IS_NOT_LOCAL,
+    IS_PREFETCHED,
     IS_PRESENT_READ,
+    IS_READ,
     IS_UNVERIFIED,
+    STATE,
     UNVERIFIED,
     Codes,
 )
@@ -44,6 +51,30 @@ class CachedObject:
         """Whether all of the pages are readable and were asked for before: one more read of them
         changes none."""
         return self.pages.all(first, last, IS_PRESENT_READ)
+
+    def state(self, first: int, last: int) -> ReadState:
+        """Of the pages [first, last), for a reader who comes now."""
+        code = self.pages.alike(first, last)
+        if code >= 0:
+            here = code & STATE >= UNVERIFIED
+            coming = code & STATE >= FLIGHT
+        else:
+            here = self.pages.all(first, last, IS_LOCAL)
+            coming = here or self.pages.all(first, last, IS_COMING)
+        return ReadState.HIT if here else ReadState.LATE if coming else ReadState.MISS
+
+    def unread(self, first: int, last: int) -> tuple[int, int] | None:
+        """Of the pages [first, last), bytes that were never asked for, and bytes a prefetch has
+        brought since they were; None: all were read and none is to be read."""
+        code = self.pages.alike(first, last)
+        if code < 0:
+            if self.pages.all(first, last, IS_READ):
+                return None
+            return self.bytes_of(first, last, IS_NEW), self.bytes_of(first, last, IS_PREFETCHED)
+        if code in IS_READ.members:
+            return None
+        length = self.range_bytes(first, last)
+        return length * (code in IS_NEW.members), length * (code in IS_PREFETCHED.members)
 
     def runs(self, first: int, last: int, codes: Codes) -> list[tuple[int, int]]:
         """Maximal page runs inside [first, last) of these codes; a search in C."""

@@ -33,13 +33,10 @@ def cause_of(
     is a new version of one that was cached."""
     if state is ReadState.LATE:
         return "late_bandwidth"
-    if obj.pages.any(first, last, IS_QUEUED):
+    code = obj.pages.alike(first, last)
+    if code in IS_QUEUED.members if code >= 0 else obj.pages.any(first, last, IS_QUEUED):
         return "late_deadline"
-    # A long read is judged by its first block: that is quick, and what its reader waits for.
-    near = obj.runs(first, min(last, first + PAGES_PER_BLOCK), IS_NOT_LOCAL)
-    # Records share pages: one that a neighbour's read brought says nothing of the rest.
-    asked = sum(obj.pages.count(a, b, IS_ASKED) for a, b in near)
-    if 2 * asked >= sum(b - a for a, b in near):
+    if code in IS_ASKED.members if code >= 0 else _most_was_asked(obj, first, last):
         return "evicted"
     if replaced:
         return "invalidated"
@@ -50,3 +47,12 @@ def cause_of(
     if hinted or known is not None or prediction.knows(obj.number):
         return "not_predicted"
     return "cold_start"
+
+
+def _most_was_asked(obj: CachedObject, first: int, last: int) -> bool:
+    """Whether readers asked before for most of what is not here. A long read is judged by its first
+    block: that is quick, and what its reader waits for."""
+    near = obj.runs(first, min(last, first + PAGES_PER_BLOCK), IS_NOT_LOCAL)
+    # Records share pages: one that a neighbour's read brought says nothing of the rest.
+    asked = sum(obj.pages.count(a, b, IS_ASKED) for a, b in near)
+    return 2 * asked >= sum(b - a for a, b in near)

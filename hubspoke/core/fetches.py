@@ -28,6 +28,8 @@ class FetchedRange:
         cuts = range(
             (self.first // PAGES_PER_BLOCK + 1) * PAGES_PER_BLOCK, self.last, PAGES_PER_BLOCK
         )
+        if not cuts:
+            return [self]
         ends = [*cuts, self.last]
         firsts = [self.first, *cuts]
         return [
@@ -55,10 +57,10 @@ class Fetch:
     open_ranges: set[int] = field(default_factory=set)
     arrived: int = 0  # bytes
     warm: bool = False  # nobody predicted it, somebody asked for it to be there
+    bytes: int = field(init=False)  # of all ranges, which stay as they are
 
-    @property
-    def bytes(self) -> int:
-        return sum(r.length for r in self.ranges)
+    def __post_init__(self) -> None:
+        self.bytes = sum([r.length for r in self.ranges])
 
 
 @dataclass(slots=True)

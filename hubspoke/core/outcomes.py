@@ -15,7 +15,7 @@ Bytes are attributed by block, to what was queued there last: exact pages would 
 large as the cache's own.
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -91,7 +91,9 @@ class Outcomes:
 
     def __init__(self) -> None:
         self.tallies: dict[Arm, Tally] = {}
-        self._blocks: dict[int, tuple[Arm, bool]] = {}  # and whether it will be read soon
+        # And whether it will be read soon. The oldest goes at once: the first entry of a dict is
+        # searched for behind those that went before it.
+        self._blocks: OrderedDict[int, tuple[Arm, bool]] = OrderedDict()
         self._issued: deque[tuple[float, Arm, int]] = deque(maxlen=ISSUED_MAX)
         self._now = 0.0
 
@@ -101,10 +103,10 @@ class Outcomes:
         blocks = self._blocks
         base = number << BLOCK_BITS
         for block in range(first // PAGES_PER_BLOCK, (last - 1) // PAGES_PER_BLOCK + 1):
-            blocks.pop(base + block, None)
             blocks[base + block] = entry
+            blocks.move_to_end(base + block)
         while len(blocks) > BLOCKS_MAX:
-            del blocks[next(iter(blocks))]
+            blocks.popitem(last=False)
 
     def issued(self, number: int, first: int, bytes_: int) -> None:
         """Bytes from page `first` on are asked of the hub in advance."""

@@ -13,7 +13,7 @@ byte are shared by the interpreter, and with 20,000 objects dict and arrays were
 
 from collections.abc import Iterator
 
-from hubspoke.core.page_codes import PAGES_PER_BLOCK, STATE, Codes
+from hubspoke.core.page_codes import ABSENT, PAGES_PER_BLOCK, STATE, Codes
 from hubspoke.core.page_forms import (
     EMPTY,
     FEW,
@@ -75,6 +75,25 @@ class PageMap:
         return held if len(held) == PAGES_PER_BLOCK else expand(held)
 
     # -- searching ----------------------------------------------------------------------------
+
+    def alike(self, first: int, last: int) -> int:
+        """The code of all pages of the range; -1: they differ, or it takes longer to find out. One
+        look in the place of one for each set of codes: most reads are of pages of one code."""
+        block = first >> 8
+        base = block << 8
+        if last - base > PAGES_PER_BLOCK:
+            return -1
+        group = self._others.get(block >> 8) if block >> 8 else self._first
+        at = -1 if group is None else group.index.find(block & 255)
+        if group is None or at < 0:
+            return ABSENT
+        held = group.maps[at]
+        if held is UNIFORM[held[0] & 31]:
+            return held[0]
+        if len(held) == PAGES_PER_BLOCK:
+            code = held[first - base]
+            return code if held.count(code, first - base, last - base) == last - first else -1
+        return code_of(held, first - base) if last - first == 1 else -1
 
     def all(self, first: int, last: int, codes: Codes) -> bool:
         """Whether every page of the range is one of `codes`."""

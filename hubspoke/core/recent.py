@@ -43,8 +43,8 @@ class Recent:
 
     @property
     def lowest(self) -> int:
-        """Start of the lowest read, of one at least."""
-        return min(self._starts)
+        """Start of the lowest read, of one at least: the first if none goes down."""
+        return min(self._starts) if self._down else self._starts[0]
 
     @property
     def highest(self) -> int:

@@ -11,6 +11,7 @@ SOSP 2023, algorithm 1. Own: what counts as a read is one of pages that were rea
 a block is first read in many small steps.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable
 
 from hubspoke.core.eviction.policy import MAIN, ONE_READ, QUEUE, READS, SMALL, KeyQueue, Marks
@@ -26,7 +27,7 @@ class S3Fifo:
         self._marks = marks
         self._small, self._main = KeyQueue(), KeyQueue()
         self._live = {SMALL: 0, MAIN: 0}
-        self._ghosts: dict[int, None] = {}
+        self._ghosts: OrderedDict[int, None] = OrderedDict()  # of a dict the oldest is far to seek
 
     def admitted(self, key: int, mark: int) -> None:
         if mark & QUEUE in (SMALL, MAIN):
@@ -87,4 +88,4 @@ class S3Fifo:
         self._ghosts[key] = None
         most = min(max(self._live[MAIN], GHOSTS_MIN), GHOSTS_MAX)
         while len(self._ghosts) > most:
-            del self._ghosts[next(iter(self._ghosts))]
+            self._ghosts.popitem(last=False)
