@@ -64,15 +64,15 @@ class _File:
 
     def read(self, s: Stream, accesses: Sequence[Access]) -> None:
         """Take in reads of a stream of it."""
-        folder = self.folder
-        if self.reads:
-            self.longest = max(self.longest, folder.reads - self.read_at)
-        folder.reads += len(accesses)
-        self.reads += len(accesses)
-        self.client = accesses[-1].client
+        folder, n, last = self.folder, len(accesses), accesses[-1]
+        if self.reads and folder.reads - self.read_at > self.longest:
+            self.longest = folder.reads - self.read_at
+        folder.reads += n
+        self.reads += n
+        self.client = last.client
         self.own = folder.opened_by.get(self.client, 0)
         self.read_at, self.openings = folder.reads, folder.openings
-        self.last_at = accesses[-1].at
+        self.last_at = last.at
         self.streams.add(s)
         if s.layout:
             for a in accesses:
@@ -85,9 +85,13 @@ class _File:
         # Unless it is as near to what was read before: then the readers came there.
         if start and size - start <= max(TAIL_BYTES, near) and not 0 < self.end >= start - near:
             self.directory = min(self.directory, start)
-        else:
-            self.start, self.end = min(self.start, start), max(self.end, end)
-            self.folder.furthest = max(self.folder.furthest, end)
+            return
+        if start < self.start:
+            self.start = start
+        if end > self.end:
+            self.end = end
+            if end > self.folder.furthest:
+                self.folder.furthest = end
 
     def left(self, now: float, hide_s: float) -> bool:
         """Whether its readers have gone on to other files. hide_s: as long as a read may wait."""
@@ -218,7 +222,8 @@ class Habits:
         """Streams were read. Sets how far each will be: `end_at`, and `bottom_at` downwards.
         hide_s: what a fetch takes, at most."""
         for s, accesses in moved.items():
-            number, size = s.obj.number, s.obj.size
+            obj = s.obj
+            number, size = obj.number, obj.size
             file = self._files.get(number) or self._open(s, accesses[-1].client, hide_s)
             folder = file.folder
             file.read(s, accesses)
@@ -232,8 +237,9 @@ class Habits:
             if file.version != folder.version or file.end > file.limits[0]:
                 file.version, below = folder.version, size - min(file.start, size)
                 file.limits = folder.end(file.end), folder.below(below)
-            s.end_at = min(size, file.limits[0])
-            s.bottom_at = max(0, size - file.limits[1])
+            end_at, below = file.limits
+            s.end_at = end_at if end_at < size else size
+            s.bottom_at = size - below if below < size else 0
 
     def _open(self, s: Stream, client: str, hide_s: float) -> _File:
         key = s.obj.data_set.folder

@@ -107,10 +107,13 @@ class ObjectReads(Home):
             if found is not None and not found.gone and found.distance(offset, end) == 0:
                 return found
         best, least = None, 0
-        for s in streams:  # as `distance` does, without a call for each
+        slack, low, high = self.slack, offset - FRONT_SLACK_BYTES_MAX, end + FRONT_SLACK_BYTES_MAX
+        for s in streams:  # as `distance` does, without a call for each; most are too far away
             lo, hi = s.recent_lo, s.hi
+            if hi < low or lo > high:
+                continue
             away = lo - end if end < lo else offset - hi if offset > hi else 0
-            if away > s.slack and (away > FRONT_SLACK_BYTES_MAX or away > 2 * (hi - lo)):
+            if away > slack and away > 2 * (hi - lo):
                 continue
             if best is None or away < least or (away == least and s.last_at > best.last_at):
                 best, least = s, away

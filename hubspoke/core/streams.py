@@ -248,23 +248,23 @@ class Stream:
     def access(self, a: Access) -> None:
         """Take one read in."""
         _, offset, length, client, at, state = a
-        end = offset + length
+        end, lo, hi = offset + length, self.recent_lo, self.hi
         self.accesses += 1
         self.bytes_read += length
         self.last_at = at
         self.last_read = self.home.reads
         self.rate.add(length, at)
         leaves = self.recent.add(offset, end)
-        if leaves == self.recent_lo:
-            self.recent_lo = self.recent.lowest
-        elif offset < self.recent_lo:
-            self.recent_lo = offset
-        if end > self.hi:
-            self.hi = end
+        if leaves == lo:
+            self.recent_lo = lo = self.recent.lowest
+        elif offset < lo:
+            self.recent_lo = lo = offset
+        if end > hi:
+            self.hi = hi = end
         if state is not ReadState.HIT:
             self.waits += 1
         marks, pattern = self.marks, self.pattern
-        if 5 * (self.hi - self.recent_lo) > marks.bytes_known and pattern is not Pattern.RANDOM:
+        if 5 * (hi - lo) > marks.bytes_known and pattern is not Pattern.RANDOM:
             self._widen()
         marks.mark(offset // PAGE_BYTES, -(-end // PAGE_BYTES))
         cursor = self.clients.get(client)

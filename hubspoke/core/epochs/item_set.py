@@ -10,7 +10,6 @@ from collections.abc import Callable
 import numpy as np
 
 from hubspoke.core.cache import Cache
-from hubspoke.core.cached_object import CachedObject
 from hubspoke.core.epochs.data_sets import ItemReads
 from hubspoke.core.epochs.items import ListedItems
 from hubspoke.core.epochs.job import Job, Numbers
@@ -80,10 +79,11 @@ class ItemSet:
 
     def _note(self, reads: ItemReads) -> None:
         """What these reads say of what is here."""
-        here = np.fromiter(map(_is_here, reads.accesses), np.bool_, len(reads.items))
-        if here.all():
+        each = [_is_here(a) for a in reads.accesses]
+        if all(each):
             self.shelf.came(reads.items)
         else:
+            here = np.array(each, np.bool_)
             self.shelf.went(reads.items[~here])
             self.shelf.came(reads.items[here])
         self.shelf.was_read(reads.items)
@@ -284,7 +284,8 @@ class ItemSet:
 
 
 def _is_here(a: Access) -> bool:
-    if a.state is ReadState.HIT:
+    obj, offset, length, _, _, state = a
+    if state is ReadState.HIT:
         return True
-    obj: CachedObject = a.obj
-    return not obj.dead and obj.pages.all(*page_span(a.offset, a.length), IS_COMING)
+    first, last = offset // PAGE_BYTES, -(-(offset + length) // PAGE_BYTES)
+    return not obj.dead and obj.pages.all(first, last, IS_COMING)

@@ -154,8 +154,7 @@ class ListedItems:
         if not len(self._hash):
             return none
         if self.objects <= FEW_OBJECTS:
-            each = zip(keys, offsets, lengths, strict=True)
-            return np.array([self._number(*read) for read in each], np.int32)
+            return np.array(self._numbers_of_few(keys, offsets, lengths), np.int32)
         hashes = np.fromiter(map(hash, keys), np.int64, len(keys))
         at = np.minimum(np.searchsorted(self._hash, hashes), len(self._hash) - 1)
         known = self._hash[at] == hashes
@@ -171,28 +170,37 @@ class ListedItems:
         return np.where(known, items, none).astype(np.int32)
 
     def _number(self, key: str, offset: int, length: int) -> int:
-        """`numbers` of one read. Files that are read again and again, as packed ones are, are
-        looked up once: a dozen arrays for some reads cost four times as much."""
-        found = self._few.get(key)
-        if found is None:
-            number = self._listed(key)
-            first, size = -1, 0
-            if number is not None:
-                first, size = int(self._first[number]), int(self._size[number])
-                if first == self._first[number + 1]:
-                    first = -1
-            if len(self._few) >= FEW_OBJECTS:
-                self._few.clear()
-            self._few[key] = found = first, size
-        first, size = found
-        record = self.record
-        if first < 0 or record is None:
-            return first
-        begin, step, most, _ = record
-        item, rest = divmod(offset - begin, step)
-        if rest or item < 0 or length != min(most, size - offset):
-            return -1
-        return first + item
+        """`numbers` of one read."""
+        return self._numbers_of_few((key,), (offset,), (length,))[0]
+
+    def _numbers_of_few(
+        self, keys: Sequence[str], offsets: Sequence[int], lengths: Sequence[int]
+    ) -> list[int]:
+        """Files that are read again and again, as packed ones are, are looked up once: a dozen
+        arrays for some reads cost four times as much."""
+        few, record, numbers = self._few, self.record, list[int]()
+        for key, offset, length in zip(keys, offsets, lengths, strict=True):
+            first, size = few.get(key) or self._look_up(key)
+            if first >= 0 and record is not None:
+                begin, step, most, _ = record
+                item, rest = divmod(offset - begin, step)
+                none = rest or item < 0 or length != min(most, size - offset)
+                first = -1 if none else first + item
+            numbers.append(first)
+        return numbers
+
+    def _look_up(self, key: str) -> tuple[int, int]:
+        """First item of an object (-1: none) and its size, which are kept."""
+        number = self._listed(key)
+        first, size = -1, 0
+        if number is not None:
+            first, size = int(self._first[number]), int(self._size[number])
+            if first == self._first[number + 1]:
+                first = -1
+        if len(self._few) >= FEW_OBJECTS:
+            self._few.clear()
+        self._few[key] = first, size
+        return first, size
 
     @property
     def listed(self) -> int:

@@ -12,6 +12,7 @@ client asks for twice in a row is one read.
 from array import array
 from collections import deque
 from collections.abc import Sequence
+from itertools import repeat
 
 import numpy as np
 import numpy.typing as npt
@@ -162,19 +163,20 @@ class Job:
             self.lost, self.follower = self.follower.order.family, None
 
     def _mark(self, items: Numbers, clients: Sequence[int]) -> bool:
-        if len(items) == 1:
-            again = bool(self.read[items[0]])
+        each = items.tolist()
+        if len(each) == 1:
+            again = bool(self.read[each[0]])
         else:
-            again = bool(self.read[items].any()) or len(set(items.tolist())) < len(items)
+            again = bool(self.read[items].any()) or len(set(each)) < len(each)
         if not again:
             self.read[items] = True
             self.by[items] = clients
-            self.order.extend(items.tolist())
-            late = zip(items[-LATELY:].tolist(), clients[-LATELY:], strict=True)
-            self._recent.extend((item, client, False) for item, client in late)
+            self.order.fromlist(each)
+            late = each[-LATELY:]
+            self._recent.extend(zip(late, clients[-LATELY:], repeat(False, len(late)), strict=True))
             return False
         began = False
-        for item, client in zip(items.tolist(), clients, strict=True):
+        for item, client in zip(each, clients, strict=True):
             began |= self._one(item, client)
         return began
 

@@ -40,7 +40,8 @@ class Jobs:
         """Reads in order of time. Returns the jobs of which an epoch began."""
         if not len(items):
             return []
-        who = [self._client(c) for c in clients]
+        known = self._clients
+        who = [known[c] if c in known else self._client(c) for c in clients]
         began = []
         if len(self.all) == 1:
             job = self.all[0]

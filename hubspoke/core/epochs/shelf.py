@@ -129,16 +129,18 @@ class Shelf:
 
     def came(self, items: Numbers) -> None:
         """They are here, or on their way."""
-        items = _distinct(items)
-        fresh = items[~self.here[items]]
+        fresh = _distinct(items[~self.here[items]])
+        if not len(fresh):
+            return
         self.here[fresh] = True
         self.held += len(fresh)
         self.unread += int(np.count_nonzero(self.needed[fresh]))
 
     def went(self, items: Numbers) -> None:
         """They are not here any more, or not as a whole."""
-        items = _distinct(items)
-        gone = items[self.here[items]]
+        gone = _distinct(items[self.here[items]])
+        if not len(gone):
+            return
         self.here[gone] = False
         self.held -= len(gone)
         self.unread -= int(np.count_nonzero(self.needed[gone]))
