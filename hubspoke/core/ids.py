@@ -59,6 +59,8 @@ class Change:
 class TrafficClass(enum.Enum):
     """Why bytes cross the WAN, in order of precedence."""
 
+    __hash__ = object.__hash__  # a member is one object; Enum's own is a call of Python for each
+
     DEMAND = "demand"
     PREFETCH = "prefetch"
     METADATA = "metadata"
@@ -66,6 +68,8 @@ class TrafficClass(enum.Enum):
 
 class ReadState(enum.Enum):
     """State of an object read on arrival (INTERFACE, response headers)."""
+
+    __hash__ = object.__hash__
 
     HIT = "hit"  # every byte was local
     LATE = "late"  # all missing bytes were already in flight

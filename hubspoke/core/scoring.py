@@ -11,7 +11,6 @@ from typing import NamedTuple
 from hubspoke.core.cache import Cache
 from hubspoke.core.features import NAMES, Matrix, Sight, rows
 from hubspoke.core.generators.candidates import Candidate
-from hubspoke.core.ids import ObjectName
 from hubspoke.core.outcomes import NONE, Arm, Outcomes
 from hubspoke.core.ranking import Score
 from hubspoke.core.streams import Pattern, Stream
@@ -45,7 +44,7 @@ class Scoring:
         self._min = probability_min
         self._now = 0.0
         # Arms of the last candidates: each is asked for when it is scored and when it is queued.
-        self._arms: dict[tuple[str, Pattern | None, ObjectName], Arm] = {}
+        self._arms: dict[tuple[str, Pattern | None, str, str], Arm] = {}
 
     def moved(self, streams: Sequence[Stream], now: float) -> None:
         """These streams moved; candidates of theirs come next."""
@@ -127,13 +126,13 @@ class Scoring:
     def _arm(self, c: Candidate) -> Arm:
         s = self.streams.get(c.stream_id)
         pattern, name = None if s is None else s.pattern, c.name
-        arm = self._arms.get((c.source, pattern, name))
+        key = c.source, pattern, name.bucket, name.key[: name.key.rfind("/") + 1]
+        arm = self._arms.get(key)
         if arm is None:
-            folder = f"{name.bucket}/{name.key[: name.key.rfind('/') + 1]}"
-            arm = c.source, NONE if pattern is None else pattern.value, folder
+            arm = c.source, NONE if pattern is None else pattern.value, "/".join(key[2:])
             if len(self._arms) >= ARMS_KEPT_MAX:
                 self._arms.clear()
-            self._arms[c.source, pattern, name] = arm
+            self._arms[key] = arm
         return arm
 
     def queued(self, c: Candidate, number: int, first: int, last: int) -> None:

@@ -48,6 +48,7 @@ class Access(NamedTuple):
 
 
 class Pattern(enum.Enum):
+    __hash__ = object.__hash__  # as of ids.TrafficClass
     UNKNOWN = "unknown"
     SEQUENTIAL = "sequential"
     BACKWARD = "backward"

@@ -85,13 +85,16 @@ class ListedItems:
         found = self._listing.following(self._last, SLICE_NAMES)
         cut = len(self.folder[1])
         keys = [name.key for name, _ in found]
+        names = [key[cut:] for key in keys]
         if self.record is None:
-            self._names.take(key[cut:] for key in keys)
-        parts = [key[cut:].encode(errors=_KEY_ERRORS) for key in keys]
+            self._names.take(names)
+        parts: Sequence[str | bytes] = names
+        if not "".join(names).isascii():  # or each is as long as its bytes
+            parts = [name.encode(errors=_KEY_ERRORS) for name in names]
         ends = accumulate(map(len, parts), initial=len(self._keys))
         next(ends)
         self._ends += ends
-        self._keys += b"".join(parts)
+        self._keys += "".join(names).encode(errors=_KEY_ERRORS)
         self._lengths += [entry.size for _, entry in found]
         if self.record is not None:
             self._counts += [_records(self.record, name.key, entry.size) for name, entry in found]

@@ -12,7 +12,7 @@ client asks for twice in a row is one read.
 from array import array
 from collections import deque
 from collections.abc import Sequence
-from itertools import repeat
+from itertools import pairwise, repeat
 
 import numpy as np
 import numpy.typing as npt
@@ -116,10 +116,11 @@ class Job:
     def walks(self) -> bool:
         """Whether items come in listing order, which other generators know better. The first ones
         of an epoch do not tell: then as in the last."""
-        last = np.array(self.order[-2 * RECENT :], np.int64)
+        last = self.order[-2 * RECENT :]
         if len(last) <= RECENT:
             return self._walked
-        return bool((np.abs(np.diff(last)) <= 2).mean() > 0.5)
+        near = sum([-2 <= after - before <= 2 for before, after in pairwise(last)])
+        return near > 0.5 * (len(last) - 1)
 
     def take(self, items: Numbers, clients: Sequence[int], now: float) -> bool:
         """Reads in order of time. Returns whether an epoch began."""

@@ -21,6 +21,28 @@ DIGITS_MAX = 18  # of a number: they are 64 bits
 Numbers = npt.NDArray[np.int32]
 
 
+_NOUGHTS = str.maketrans("123456789", "0" * 9)
+
+
+def _numbers(lines: str, shapes: set[str]) -> "array[int] | None":
+    """All numbers in lines of these shapes, in order; None if one is too long."""
+    if len(shapes) > 1 or not lines.isascii():
+        found = DIGITS.findall(lines)
+        long = max(map(len, found), default=0) > DIGITS_MAX
+        return None if long else array("q", map(int, found))
+    # The digits of all lines are in the same columns: each number is a few columns of them.
+    (shape,) = shapes
+    spans = [m.span() for m in DIGITS.finditer(shape)]
+    if max((b - a for a, b in spans), default=0) > DIGITS_MAX:
+        return None
+    columns = np.frombuffer(f"{lines}\n".encode(), np.uint8).reshape(-1, len(shape) + 1)
+    numbers = np.empty((len(columns), len(spans)), np.int64)
+    for i, (a, b) in enumerate(spans):
+        tens = 10 ** np.arange(b - a - 1, -1, -1, dtype=np.int64)
+        numbers[:, i] = (columns[:, a:b] - np.uint8(ord("0"))) @ tens
+    return array("q", numbers.tobytes())
+
+
 class Names:
     """Of one folder, taken in listing order; up to 1 us each."""
 
@@ -32,15 +54,17 @@ class Names:
         """The next names. Those of a slice are nearly always alike: then they are cut as one."""
         names = list(names)
         lines = "\n".join(names)
-        likes = set(DIGITS.sub("0", lines).split("\n")) if lines.count("\n") < len(names) else ()
-        if len(likes) == 1 and self._count + len(names) <= FILES_MAX:
+        shapes = set(lines.translate(_NOUGHTS).split("\n"))
+        likes = {DIGITS.sub("0", shape) for shape in shapes}
+        plain = lines.count("\n") < len(names)
+        if plain and len(likes) == 1 and self._count + len(names) <= FILES_MAX:
             (like,) = likes
-            numbers = DIGITS.findall(lines)
-            if like in self._kinds and max(map(len, numbers), default=0) <= DIGITS_MAX:
-                kind = self._kinds[like]
+            kind = self._kinds.get(like)
+            numbers = None if kind is None else _numbers(lines, shapes)
+            if kind is not None and numbers is not None:
                 if len(self._kinds) <= KINDS_MAX:
                     kind[0].extend(range(self._count, self._count + len(names)))
-                    kind[1].extend(map(int, numbers))
+                    kind[1].extend(numbers)
                 self._count += len(names)
                 return
         self._take_each(names)

@@ -80,8 +80,9 @@ class Walk:
     def dense(self) -> bool:
         if len(self.recent) < OPENINGS_MIN:
             return False
-        spread = max(self.recent) - min(self.recent) + 1
-        return spread <= SPREAD_MAX * 2 and len(set(self.recent)) / spread >= DENSITY_MIN
+        places = set(self.recent)
+        spread = max(places) - min(places) + 1
+        return spread <= SPREAD_MAX * 2 and len(places) / spread >= DENSITY_MIN
 
     def bring(self) -> int:
         """One object more is planned; returns how many bytes of it, by its place."""
@@ -103,7 +104,7 @@ class Walk:
         """The object at this place was opened."""
         for _ in range(self.frontier, min(at, self.planned)):
             self.ahead -= self.brought.popleft()
-        again = self.left_out(self.names[at])
+        again = bool(self.passed) and self.left_out(self.names[at])
         if self.passed or at > self.frontier + 1:
             self._pass_by(at)
         self.frontier = max(self.frontier, at)
@@ -147,19 +148,21 @@ class Walks:
         more use."""
         folder = (name.bucket, name.key[: name.key.rfind("/") + 1])
         walk = self._folders.pop(folder, None)
-        if walk is None or name not in walk.place:
+        at = None if walk is None else walk.place.get(name)
+        if walk is None or at is None:
             walk = self._anchor(name, listing, now, walk)
+            at = walk.place.get(name)
         self._folders[folder] = walk
         if len(self._folders) > FOLDERS_MAX:
             del self._folders[next(iter(self._folders))]
-        at = walk.place.get(name)
         if at is None:
             return []
         walk.recent.append(at)
         walk.advance(at)
         walk.most = min(most, WHOLE_BYTES_MAX)
-        walk.rate.add(min(entry_size, walk.most), now)
-        walk.opened += min(entry_size, walk.most)
+        length = min(entry_size, walk.most)
+        walk.rate.add(length, now)
+        walk.opened += length
         if not walk.dense:
             return []
         walk.apart = 0
