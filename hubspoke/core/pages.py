@@ -233,6 +233,16 @@ class PageMap:
             group = self._others.get(block >> 8) if block >> 8 else self._first
             at = -1 if group is None else group.index.find(block & 255)
             held = EMPTY if group is None or at < 0 else group.maps[at]
+            code = held[0]
+            if held is UNIFORM[code & 31] and end - first == min(
+                PAGES_PER_BLOCK, self._pages - base
+            ):
+                # All pages of a block that are alike stay so: the common case, in one look.
+                if table[code] != code:
+                    changed = True
+                    self._keep(block, group, at, UNIFORM[table[code]])
+                first = end
+                continue
             if end - first <= FEW and (held is EMPTY or len(held) < PAGES_PER_BLOCK):
                 short = b"" if held is EMPTY else held
                 n = min(PAGES_PER_BLOCK, self._pages - base)
