@@ -160,3 +160,16 @@ def test_streams_that_were_followed_are_found_again_after_a_gap() -> None:
     assert found is not None and len(steps) < 20
     words = [s.words for s in found.streams]
     assert words == [111_601, 102_002, 102_003, 102_004]
+
+
+@pytest.mark.parametrize("tokens", [LARGE, SMALL])
+def test_a_stream_goes_on_from_its_first_word(tokens: int) -> None:
+    """And of one rank nobody looks for others, which takes 64 times as long."""
+    starts = drawn(tokens, ranks=1, count=96, words=0)[0]
+    steps = list(search_windows(Windows(1, tokens - BLOCK, starts[:64])))
+    assert len(steps) == 1 and isinstance(steps[0], FoundWindows)
+    (stream,) = steps[0].streams
+    assert (stream.seed, stream.words) == (1337, 0)
+    course = window_course(steps[0], tokens - BLOCK, (2 * starts[:64]).tolist(), 64, 2_050)
+    assert course is not None
+    assert course.take(32)[0].tolist() == (2 * starts[64:]).tolist()

@@ -21,9 +21,10 @@ from hubspoke.core.inference.evidence import FALSE_POSITIVE_MAX
 from hubspoke.core.orders.candidates import SEEDS
 from hubspoke.core.orders.mt19937 import TorchGenerator
 from hubspoke.core.orders.nanogpt import SEED
-from hubspoke.core.orders.torch_samplers import RANDINT_32BIT_MAX
+from hubspoke.core.orders.torch_samplers import RANDINT_32BIT_MAX, randint
 
 Int64 = npt.NDArray[np.int64]
+Places = npt.NDArray[np.uint64]
 
 SLICE_WORDS = 2**18  # 4 ms
 EARLY_WORDS = 2**16  # a model of a few parameters, or one that is not initialised here
@@ -32,6 +33,8 @@ RANKS_EARLY = 16
 WORDS_MAX, WORDS_THOROUGH = 2**28, 2**31
 RANKS_MAX = 64
 RANKS_LACKING = 2  # in a row, of which nothing was read: there are no more
+# Nor are there if less is left of the reads than this part of what each rank has read.
+LEFT_PART = 0.125
 NEAR_WORDS = 2**22  # ranks are not farther apart: the first one estimates losses
 GOING_ON_WORDS = 2**20  # losses were estimated meanwhile, or some steps passed unseen
 RUN_MIN, RUN_MAX = 3, 24
@@ -91,21 +94,21 @@ class _Starts:
     """A set of places that is asked about 2^18 at a time."""
 
     def __init__(self, starts: Int64) -> None:
-        self._sorted = np.unique(starts).astype(np.uint64)
+        self.sorted = np.unique(starts).astype(np.uint64)
         self._table = np.zeros(1 << TABLE_BITS, np.bool_)
-        self._table[self._hash(self._sorted)] = True
+        self._table[self._hash(self.sorted)] = True
 
     @staticmethod
-    def _hash(places: npt.NDArray[np.uint64]) -> Int64:
+    def _hash(places: Places) -> Int64:
         hashed = places * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(64 - TABLE_BITS)
         return hashed.astype(np.int64)
 
-    def among(self, places: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+    def among(self, places: Places) -> npt.NDArray[np.bool_]:
         found = self._table[self._hash(places)]
         some = np.flatnonzero(found)
-        at = np.searchsorted(self._sorted, places[some])
-        at[at == len(self._sorted)] = 0
-        found[some] = self._sorted[at] == places[some]
+        at = np.searchsorted(self.sorted, places[some])
+        at[at == len(self.sorted)] = 0
+        found[some] = self.sorted[at] == places[some]
         return found
 
 
@@ -151,9 +154,12 @@ def _plan(*, thorough: bool) -> Iterator[tuple[int, int, int]]:
 
 def _ranks(scan: "_Scan", found: Stream, streams: list[Stream]) -> Generator[None, None, None]:
     """Those of the ranks beside the one that was found, on both sides."""
+    left = scan.not_drawn_by(found, scan.all)
     for step in (1, -1):
         lacking = 0
         for away in range(1, RANKS_MAX):
+            if len(left) * len(streams) <= LEFT_PART * len(scan.all):
+                return
             seed = found.seed + step * away
             if seed < 0 or lacking == RANKS_LACKING:
                 break
@@ -162,6 +168,7 @@ def _ranks(scan: "_Scan", found: Stream, streams: list[Stream]) -> Generator[Non
             lacking = lacking + 1 if other is None else 0
             if other is not None:
                 streams.append(other)
+                left = scan.not_drawn_by(other, left)
 
 
 class _Scan:
@@ -172,6 +179,12 @@ class _Scan:
         self._starts = starts
         self._run = run
         self._step = 1 if span < RANDINT_32BIT_MAX else 2  # words a draw
+        self.all = starts.sorted
+
+    def not_drawn_by(self, stream: Stream, places: Places) -> Places:
+        """Which of these places the stream does not draw next."""
+        drawn = randint(int(self._span), 2 * len(self.all), stream.generator())
+        return places[~np.isin(places, drawn.astype(np.uint64))]
 
     def through(self, seed: int, first: int, stop: int) -> Generator[None, None, Stream | None]:
         """Yields after each slice; returns where in words [first, stop) of the stream a run begins,
@@ -209,7 +222,7 @@ class _Scan:
             yield
         return None
 
-    def _run_in(self, words: npt.NDArray[np.uint64]) -> int | None:
+    def _run_in(self, words: Places) -> int | None:
         """Where in these words the first run begins."""
         drawn = words
         if self._step == 2:

@@ -42,7 +42,8 @@ class TorchGenerator:
 
     def skip32(self, count: int) -> None:
         """Draw so many outputs of 32 bits for nothing."""
-        self._state.bytes(4 * count)
+        if count:  # numpy draws a word for no bytes
+            self._state.bytes(4 * count)
 
     def draws32(self, count: int) -> Words:
         """The next `count` outputs of 32 bits (`random()` in CPUGeneratorImpl.cpp)."""
