@@ -154,6 +154,9 @@ def test_hidden_arrays_come_out_of_the_default_seed(passes: int, separate: bool)
         (1234, 512, 2, False, 4),
         (42, 1_024, 1, False, 4),
         (1, 2_048, 1, False, 2),
+        # Of so many tokens a stretch of samples has most pages of the file, but not most cuts.
+        (1234, 4_096, 1, False, 8),
+        (1234, 2_048, 2, False, 8),
     ],
 )
 def test_hidden_arrays_are_found_by_reads_of_several_workers(

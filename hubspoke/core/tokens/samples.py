@@ -124,42 +124,72 @@ class Located(NamedTuple):
     log_p: float
 
 
+class _Keys:
+    """Reads and fragments by where they begin: their offsets, or, where a mount asks for pages,
+    their pages, of which a stretch has many times as large a part."""
+
+    def __init__(self, samples: Samples, reads: Sequence[tuple[int, int]], pages: int) -> None:
+        offsets = np.array([offset for offset, _ in reads], np.int64)
+        self._exact = bool((offsets % PAGE_BYTES != 0).mean() > 0.5)
+        self._pages = pages
+        self._begins = np.zeros(0, np.int64)
+        if self._exact:
+            self._begins = np.sort(samples.index.pointers[samples.index.lengths > 0])
+        self.asked = np.unique(self.of(offsets))
+
+    def of(self, offsets: Int64) -> Int64:
+        return offsets if self._exact else offsets // PAGE_BYTES
+
+    def part(self, here: Int64, share: float) -> float:
+        """With which probability a read of another order begins at one of these keys. Any order
+        reads beginnings of documents, but hardly cuts a document where this one does. share: of
+        this order: one that has the same cuts has them elsewhere."""
+        if not self._exact:
+            return min(1.0, len(here) / self._pages)
+        begin = int(np.count_nonzero(_among(self._begins, here)))
+        return min(1.0, max(share, begin / len(self._begins)))
+
+
+def _among(keys: Int64, wanted: Int64) -> npt.NDArray[np.bool_]:
+    """Which of the wanted ones are among the keys, which are in order."""
+    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.asarray(keys[at] == wanted)
+
+
 def locate(
     samples: Samples, reads: Sequence[tuple[int, int]], pages: int
 ) -> Generator[None, None, Located | None]:
     """Where in the order the reads (offset, length) of a file of so many pages are, if nearly all
     are within one stretch and no other explains them. Yields after each stretch (2 ms)."""
-    first = np.array([offset // PAGE_BYTES for offset, _ in reads], np.int64)
-    asked = np.unique(first)
-    mark = np.full(pages, -1, np.int32)
-    mark[asked] = np.arange(len(asked))
+    keys = _Keys(samples, reads, pages)
+    asked = keys.asked
     most = len(asked) - int(OUTSIDE_MAX * len(asked))
     step = max(STRETCH_MIN, min(STRETCH_SAMPLES, samples.count // STRETCH_PART))
     stretches = -(-samples.count // step)
-    before, pages_before = np.zeros(len(asked), np.bool_), 0
+    before, part_before = np.zeros(len(asked), np.bool_), 0.0
     for begin in range(0, samples.count, step):
         _, offset, _ = samples.reads(begin, min(begin + step, samples.count))
-        here = np.unique(offset // PAGE_BYTES)
-        hit = np.zeros(len(asked), np.bool_)
-        found = mark[here]
-        hit[found[found >= 0]] = True
+        here = np.unique(keys.of(offset))
+        hit = _among(here, asked)
         both = hit | before
-        p = min(1.0, (len(here) + pages_before) / pages)
-        log_p = log_tail(int(both.sum()), len(asked), p) + math.log(stretches * TRIED)
-        if both.sum() >= most and log_p < math.log(FALSE_POSITIVE_MAX):
-            return Located(_place(samples, mark, begin - step, begin + 2 * step), log_p)
-        before, pages_before = hit, len(here)
+        part = keys.part(here, step / samples.count)
+        if both.sum() >= most:
+            p = min(1.0, part + part_before)
+            log_p = log_tail(int(both.sum()), len(asked), p) + math.log(stretches * TRIED)
+            if log_p < math.log(FALSE_POSITIVE_MAX):
+                return Located(_place(samples, keys, begin - step, begin + 2 * step), log_p)
+        before, part_before = hit, part
         yield
     return None
 
 
-def _place(samples: Samples, mark: npt.NDArray[np.int32], begin: int, end: int) -> int:
-    """Where the marked pages are read in a part of the order: from just before the densest piece
-    of it that has most of them. Some of them are read elsewhere, too."""
+def _place(samples: Samples, keys: _Keys, begin: int, end: int) -> int:
+    """Where the reads' keys are in a part of the order: from just before the densest piece of it
+    that has most of them. Some of them are read elsewhere, too."""
     begin = max(0, begin)
     place, offset, _ = samples.reads(begin, min(end, samples.count))
-    found = np.sort(place[mark[offset // PAGE_BYTES] >= 0])
-    most = max(1, min(len(found), int(DENSEST_PART * (int(mark.max()) + 1))))
+    found = np.sort(place[_among(keys.asked, keys.of(offset))])
+    most = max(1, min(len(found), int(DENSEST_PART * len(keys.asked))))
     widths = found[most - 1 :] - found[: len(found) - most + 1]
     densest = int(np.argmin(widths))
     return max(begin, int(found[densest]) - int(widths[densest]) // 2)
