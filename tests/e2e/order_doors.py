@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -67,14 +67,37 @@ class Items:
         at = item - int(ends[number]) + self.shards[number]
         return self.path(number), self.head + at * self.step, self.length
 
+    def check(self, item: int, body: bytes) -> None:
+        """Assert that this is the item: files tell which they are."""
+        if not self.shards:
+            assert int.from_bytes(body[:8], "little") == item
+
     def path(self, number: int) -> str:
         return f"/{BUCKET}/{self.folder}/{self.named.format(number)}"
+
+
+class Readable(Protocol):
+    """What a job reads, by number."""
+
+    def read(self, item: int) -> tuple[str, int, int]:
+        """Path, offset and length of an item."""
+        ...
+
+    def check(self, item: int, body: bytes) -> None:
+        """Assert that this is the item."""
+        ...
+
+
+class Writable(Protocol):
+    """What lies in the hub's store."""
+
+    def write(self, store: Path) -> None: ...
 
 
 class Job:
     """Reads by several connections, each a batch at a time; use it as a context manager."""
 
-    def __init__(self, url: str, items: Items, *, workers: int = 4, seed: int = 1) -> None:
+    def __init__(self, url: str, items: Readable, *, workers: int = 4, seed: int = 1) -> None:
         self._at = urlsplit(url).netloc
         self._items = items
         self._rng = np.random.default_rng(seed)
@@ -128,8 +151,7 @@ class Job:
         answer = connection.getresponse()
         body = answer.read()
         assert answer.status == 206 and len(body) == length, (path, answer.status, body[:200])
-        if not self._items.shards:
-            assert int.from_bytes(body[:8], "little") == item
+        self._items.check(item, body)
         return str(answer.headers["x-hubspoke-cache"])
 
 
@@ -159,7 +181,7 @@ class Doors:
 
 
 @contextmanager
-def doors(folder: Path, all_items: Sequence[Items], *flags: str) -> Iterator[Doors]:
+def doors(folder: Path, all_items: Sequence[Writable], *flags: str) -> Iterator[Doors]:
     """A hub over these data sets and a spoke on loopback."""
     for items in all_items:
         items.write(folder / "store")

@@ -76,7 +76,7 @@ class Follow:
     def read(self, a: Access) -> None:
         """A read of the object."""
         first, last = page_span(a.offset, a.length)
-        fits = self.future.read(first, last, self._slack)
+        fits = self.future.read(first, last, self._ahead())
         self._rate.add(last - first, a.at)
         self._burst.add(last - first, a.at, self._ahead_s)
         self._missed |= fits and a.state is ReadState.MISS
@@ -88,7 +88,12 @@ class Follow:
     def replay(self, reads: Sequence[tuple[int, int]]) -> None:
         """Reads (offset, length) by which the course was found."""
         for offset, length in reads:
-            self.future.read(*page_span(offset, length), self._slack)
+            self.future.read(*page_span(offset, length), self._ahead())
+
+    def _ahead(self) -> int:
+        """How far before the front a read may be, in pages: a read of something else that lies
+        farther would take the front with it, and leave behind what is read next."""
+        return int(min(self._slack, BEHIND_PAGES + self.future.lag))
 
     def judge(self) -> bool:
         """After some reads. Returns whether the course is followed now."""

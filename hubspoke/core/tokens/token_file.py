@@ -18,6 +18,7 @@ from hubspoke.core.cache import Cache
 from hubspoke.core.cached_object import CachedObject
 from hubspoke.core.epochs.records import lattice
 from hubspoke.core.generators.candidates import Candidate
+from hubspoke.core.ids import PAGE_BYTES
 from hubspoke.core.inference.documents import Documents, FoundSamples
 from hubspoke.core.inference.question import Answer, Request
 from hubspoke.core.inference.windows import FoundWindows, Stream, Windows
@@ -36,6 +37,8 @@ AGAIN_S = 86_400.0  # without success
 KEPT = 2**14  # reads: a search of 8 s at 2,000 a second
 LOCATED_BY = 256  # the last reads
 ALIKE = 0.9  # of the last reads are of one length
+AGAIN_READS = 256  # at least, within which a read is of the same draw
+TARGETS_PART = 0.5  # of all windows: then each has its targets
 APART_PART = 64  # reads here and there are farther apart than this part of the object
 APART_SHARE = 0.75
 STREAMS_MAX = 256
@@ -72,6 +75,9 @@ class TokenFile:
         self._offsets: deque[int] = deque(maxlen=KEPT)
         self._lengths: deque[int] = deque(maxlen=KEPT)
         self._reads = 0  # since the file was read first, or a course was lost
+        self._targets = 0  # reads beside those, of targets of windows
+        self._latest: dict[int, int] = {}  # lengths of the last reads, by offset
+        self._before: dict[int, int] = {}
         self._pending = False
         self._asked = 0
         self._changes = 0  # of the indexes, when they were looked at
@@ -101,11 +107,13 @@ class TokenFile:
         self.last_at = now
         follow = self.follow
         for a in accesses:
+            if self._again(a.offset, a.length):
+                continue
             self._offsets.append(a.offset)
             self._lengths.append(a.length)
+            self._reads += 1
             if follow is not None:
                 follow.read(a)
-        self._reads += len(accesses)
         if follow is not None:
             follow.judge()
             if follow.lost:
@@ -117,6 +125,24 @@ class TokenFile:
         elif not self._pending and self._locating is None:
             self._seek(now)
 
+    def _again(self, offset: int, length: int) -> bool:
+        """Whether nothing was drawn for a read: it is asked for once more, or is what a window's
+        tokens are compared with, from the next token on. Pages say nothing: several fragments or
+        windows have some in common."""
+        if offset % PAGE_BYTES == 0:
+            return False
+        latest, before = self._latest, self._before
+        if length in (latest.get(offset), before.get(offset)):
+            return True
+        if len(latest) >= AGAIN_READS:
+            self._latest, self._before = latest, before = {}, latest
+        latest[offset] = length
+        window = offset - TOKEN_BYTES
+        if length in (latest.get(window), before.get(window)):
+            self._targets += 1
+            return True
+        return False
+
     def _remember(self, streams: tuple[Stream, ...]) -> None:
         for stream in streams:
             self._streams[stream.seed] = stream
@@ -127,7 +153,7 @@ class TokenFile:
         self.follow = None
         self._offsets.clear()
         self._lengths.clear()
-        self._reads = self._asked = 0
+        self._reads = self._asked = self._targets = 0
 
     def _drift(self, follow: Follow) -> None:
         """Some ranks are elsewhere in their streams: look for all of them once more, and go on
@@ -206,7 +232,10 @@ class TokenFile:
         return None if lattice(last, length, int(ALIKE * len(last))) else length
 
     def _ask_windows(self, length: int, *, thorough: bool, only_likely: bool = False) -> None:
-        """A window is read with the token that follows its last one."""
+        """A window is read with the token that follows its last one, or its targets are read by
+        themselves."""
+        if self._targets > TARGETS_PART * self._reads:
+            length += TOKEN_BYTES
         span = self.obj.size // TOKEN_BYTES - (length // TOKEN_BYTES - 1)
         if span < BLOCK_MIN:
             return
