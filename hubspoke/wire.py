@@ -24,8 +24,7 @@ at the end of a message: MessagePack arrays are read with defaults for what is m
 """
 
 import struct
-from dataclasses import dataclass
-from typing import Union
+from typing import NamedTuple, Union
 
 import msgspec
 import xxhash
@@ -268,8 +267,7 @@ def message_length(head: bytes) -> int:
     return int(n)
 
 
-@dataclass(frozen=True, slots=True)
-class FrameHeader:
+class FrameHeader(NamedTuple):
     kind: int
     flags: int
     range_index: int
@@ -298,11 +296,11 @@ def pack_frame(
     )
 
 
-def unpack_frame(head: bytes) -> FrameHeader:
+def unpack_frame(data: bytes | memoryview, at: int = 0) -> FrameHeader:
     """Raises FormatError on anything that is not a frame header of this protocol version."""
-    if len(head) != FRAME_HEADER.size:
-        raise FormatError(f"frame header of {len(head)} bytes, {FRAME_HEADER.size} expected")
-    magic, kind, flags, index, offset, length, payload, digest = FRAME_HEADER.unpack(head)
+    if len(data) - at < FRAME_HEADER.size:
+        raise FormatError(f"frame header of {len(data) - at} bytes, {FRAME_HEADER.size} expected")
+    magic, kind, flags, index, offset, length, payload, digest = FRAME_HEADER.unpack_from(data, at)
     if magic != FRAME_MAGIC or kind not in (FRAME_DATA, FRAME_ERROR, FRAME_DONE):
         raise FormatError(f"not a frame: magic {magic:#x}, kind {kind}")
     if payload > FRAME_BYTES_MAX or (kind == FRAME_DATA and length > FRAME_BYTES_MAX):

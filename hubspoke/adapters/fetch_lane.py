@@ -184,13 +184,28 @@ class _Parser:
         """Returns how much of a chunk's data was taken."""
         at, end = 0, len(data)
         while at < end:
-            if self._frame is None:
+            if (whole := self._whole_frames(data, at)) > at:
+                at = whole
+            elif self._frame is None:
                 at += self._in_frame_head(data[at:], self._body_left - at)
             else:
                 used = self._in_payload(data[at:])
                 at += used
                 if not used:
                     break
+        return at
+
+    def _whole_frames(self, data: memoryview, at: int) -> int:
+        """Small frames that are there as a whole, in one go; returns where the next begins."""
+        answer, size, last = self._answers[0], wire.FRAME_HEADER.size, len(data)
+        begins = self._frame is None and not self._frame_head
+        while begins and answer.left and at + size <= last:
+            frame = wire.unpack_frame(data, at)
+            end = at + size + frame.payload_bytes
+            if frame.payload_bytes >= SLICE_BYTES_MIN or end > last:
+                break
+            answer.add((frame, bytes(data[at + size : end])))
+            at = end
         return at
 
     def _in_payload(self, data: memoryview) -> int:
