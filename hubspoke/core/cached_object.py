@@ -82,6 +82,9 @@ class CachedObject:
 
     def bytes_of(self, first: int, last: int, codes: Codes) -> int:
         """Bytes of the pages in [first, last) that are of these codes."""
+        code = self.pages.alike(first, last)
+        if code >= 0 and first < last:
+            return self.range_bytes(first, last) if code in codes.members else 0
         return sum(self.range_bytes(a, b) for a, b in self.pages.runs(first, last, codes))
 
     def local_bytes(self) -> int:

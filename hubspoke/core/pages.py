@@ -142,6 +142,10 @@ class PageMap:
                 return last - first if held[0] in codes.members else 0
             if last - first == 1 and len(held) < PAGES_PER_BLOCK:
                 return int(code_of(held, first - base) in codes.members)
+            full = held if len(held) == PAGES_PER_BLOCK else expand(held)
+            return (
+                last - first - len(full[first - base : last - base].translate(None, codes.members))
+            )
         n = 0
         for full, a, b in self._parts(first, last):
             part = full[a:b]
@@ -165,6 +169,9 @@ class PageMap:
                 return (first, last) if held[0] in codes.members else None
             if last - first == 1 and len(held) < PAGES_PER_BLOCK:
                 return (first, last) if code_of(held, first - base) in codes.members else None
+            full = held if len(held) == PAGES_PER_BLOCK else expand(held)
+            found = codes.runs.search(full, first - base, last - base)
+            return None if found is None else (base + found.start(), base + found.end())
         start = end = -1
         for full, a, b in self._parts(first, last):
             base = first & ~255

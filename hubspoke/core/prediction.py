@@ -7,6 +7,7 @@ candidates scored, and queues what of it is absent and chosen.
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from operator import attrgetter
 
 from hubspoke.core.cache import Cache
 from hubspoke.core.cached_object import CachedObject
@@ -122,7 +123,7 @@ class Prediction:
         self.scoring.moved(list(moved), now)
         self.habits.moved(moved, hide_s)
         ahead = self._ahead(now)
-        for s in sorted(moved, key=lambda s: s.stream_id):
+        for s in sorted(moved, key=attrgetter("stream_id")):
             found = self.layouts.propose(s, moved[s], now, hide_s)
             if found is None:
                 found = self._following.propose(s, now, hide_s, ahead)

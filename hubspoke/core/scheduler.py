@@ -14,6 +14,7 @@ it was asked for is there: it never waits for a round trip with nothing to carry
 import heapq
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 from hubspoke.core.cache import Cache
 from hubspoke.core.cached_object import CachedObject
@@ -21,7 +22,7 @@ from hubspoke.core.eviction.by_item import Wanted
 from hubspoke.core.fetches import Fetch, FetchedRange, Punch
 from hubspoke.core.hands import UNIT_BYTES_MAX, Hand, head
 from hubspoke.core.ids import BLOCK_BYTES, PAGE_BYTES, TrafficClass
-from hubspoke.core.pacing import Lane, PacingConfig
+from hubspoke.core.pacing import Lane, PacingConfig, take_s
 from hubspoke.core.page_codes import IS_NOT_FLYING, IS_QUEUED, IS_UNASKED, PAGES_PER_BLOCK
 from hubspoke.core.warm import BESIDE_S, WarmQueue, lanes_for
 
@@ -49,6 +50,7 @@ class Scheduler:
         self._tie = 0
         self._next_number = first_number
         self._owed: list[Punch] = []  # of a demand that found no room after all
+        self._under_way = 0  # bytes, on all lanes
         self._passing: dict[int, set[int]] = {}  # pages on their way to readers, not to the cache
 
     def demand(self, obj: CachedObject, first: int, last: int) -> list[Punch] | None:
@@ -139,14 +141,14 @@ class Scheduler:
     @property
     def under_way(self) -> bool:
         """Whether bytes that were asked for are still to come."""
-        return any(lane.in_flight for lane in self.lanes)
+        return self._under_way != 0
 
     def _prefetch_lanes(self) -> list[Lane]:
         """Lanes that carry prefetches, and more until only those kept for demand are left."""
         more = len(self.lanes) - self.config.demand_lanes
-        more -= sum(1 for lane in self.lanes if lane.prefetches)
+        more -= sum([lane.prefetches > 0 for lane in self.lanes])
         lanes: list[Lane] = []
-        for lane in sorted(self.lanes, key=lambda lane: lane.requests):
+        for lane in sorted(self.lanes, key=attrgetter("requests")):
             if lane.prefetches:
                 lanes.append(lane)
             elif more > 0:
@@ -228,7 +230,7 @@ class Scheduler:
         unit = UNIT_BYTES_MAX if long else 0
         # Whether a lane has room is asked when its turn comes: a miss needs one lane of all.
         hands: dict[int, Hand] = {}
-        order = [(lane.takes_s(unit), lane.index) for lane in lanes]
+        order = take_s(lanes, unit)
         heapq.heapify(order)
         while order:
             hand = hands.get(order[0][1])
@@ -254,6 +256,7 @@ class Scheduler:
         self._next_number += 1
         prefetch = cls is TrafficClass.PREFETCH
         hand.lane.asked(hand.bytes, prefetch=prefetch)
+        self._under_way += hand.bytes
         if not warm:
             self._others_at = now
         if warm:
@@ -265,6 +268,7 @@ class Scheduler:
     def arrived(self, fetch: Fetch, bytes_: int, now: float) -> None:
         """Bytes of a request are there."""
         fetch.arrived += bytes_
+        self._under_way -= bytes_
         if fetch.warm:
             self.warm.landed(bytes_)
         fetch.lane.delivered(self.config, bytes_, now)
@@ -275,6 +279,7 @@ class Scheduler:
             self.arrived(fetch, delivered - fetch.arrived, now)
         prefetch = fetch.traffic_class is TrafficClass.PREFETCH
         fetch.lane.ended(fetch.bytes - fetch.arrived, now, prefetch=prefetch)
+        self._under_way -= fetch.bytes - fetch.arrived
         if not fetch.warm:
             self._others_at = now
         if fetch.warm:
