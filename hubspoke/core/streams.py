@@ -179,6 +179,7 @@ class Stream:
     look_at: int = -1  # a front this far is looked at again; before it nothing is due
     run_bytes: int = 0  # the run of the client that read last
     judged: int = 0  # accesses at the last look at random reads
+    jumped: bool = False  # a client has jumped as far as before, once at least
     head: bool | None = None  # of a first read at the start: whether more of it is fetched at once
     gone: bool = False  # no longer in the table
     # Where its readers will leave the file (`habits`), and where if they read it downwards.
@@ -274,6 +275,8 @@ class Stream:
         elif pattern is not Pattern.SEQUENTIAL:
             cursor.access(offset, length, at)
             self.run_bytes = cursor.run_end - cursor.run_start
+            if cursor.confirmed:
+                self.jumped = True
 
     def _widen(self) -> None:
         """The front's past is judged by four times its width."""

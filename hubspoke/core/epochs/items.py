@@ -153,9 +153,6 @@ class ListedItems:
     ) -> npt.NDArray[np.int32]:
         """`number` of many reads of objects of this folder; -1 where there is none. Two names of
         one hash (64 bits) would be taken for each other, which costs a wrong prefetch."""
-        none = np.full(len(keys), -1, np.int32)
-        if not len(self._hash):
-            return none
         if self.objects <= FEW_OBJECTS:
             return np.array(self._numbers_of_few(keys, offsets, lengths), np.int32)
         hashes = np.fromiter(map(hash, keys), np.int64, len(keys))
@@ -170,7 +167,7 @@ class ListedItems:
             known &= (rest == 0) & (item >= 0) & (np.array(lengths, np.int64) == whole)
             items = items + item
             known &= items < self._first[found + 1]  # or the object has no records
-        return np.where(known, items, none).astype(np.int32)
+        return np.where(known, items, -1).astype(np.int32)
 
     def _number(self, key: str, offset: int, length: int) -> int:
         """`numbers` of one read."""

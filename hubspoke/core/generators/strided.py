@@ -20,6 +20,8 @@ BYTES_AHEAD_MAX = 8 << 20  # per client
 def propose(s: Stream, hide_s: float, *, waited: bool = False) -> list[Candidate]:
     """The coming runs of every client whose jumps have been equal, each named once; all of them
     again if a read has waited."""
+    if not s.jumped:
+        return []
     found: list[Candidate] = []
     ahead = 0
     for cursor in s.clients.values():
