@@ -80,6 +80,16 @@ def repacked(short: bytes, first: int, last: int, table: bytes, n: int) -> bytes
     """`pack` of a short form, or of b"" for nothing, of which pages [first, last) get other codes;
     n: pages of the block that exist. None: they are as they were."""
     held = len(short) >> 1
+    if last - first == 1 and held < n:
+        # One page whose code becomes another one stays where it is: most changes are such.
+        at = short.find(first, 0, held)
+        after = table[short[held + at]] if at >= 0 else ABSENT
+        if after != ABSENT:
+            at += held
+            if after == short[at]:
+                return None
+            short = short[:at] + _ONE[after] + short[at + 1 :]
+            return _shared(short) if held <= 2 else short
     pages, of = short[:held], short[held:]
     other = False
     for page in range(first, last):

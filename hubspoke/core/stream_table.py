@@ -109,8 +109,11 @@ class ObjectReads(Home):
         best, least = None, 0
         slack, low, high = self.slack, offset - FRONT_SLACK_BYTES_MAX, end + FRONT_SLACK_BYTES_MAX
         for s in streams:  # as `distance` does, without a call for each; most are too far away
-            lo, hi = s.recent_lo, s.hi
-            if hi < low or lo > high:
+            hi = s.hi
+            if hi < low:
+                continue
+            lo = s.recent_lo
+            if lo > high:
                 continue
             away = lo - end if end < lo else offset - hi if offset > hi else 0
             if away > slack and away > 2 * (hi - lo):
