@@ -2,7 +2,7 @@
 
 import struct
 from dataclasses import astuple
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -26,6 +26,12 @@ FRAME_BYTES_MAX = 1 << 28  # two arrays of 2^25 items
 Word = Literal["pause", "go on"]
 
 
+class Cancel(NamedTuple):
+    """Nobody waits for the answer of the request of this number any more."""
+
+    number: int
+
+
 def _frame(*fields: Any) -> bytes:
     body = msgspec.msgpack.encode(fields)
     return LENGTH.pack(len(body)) + body
@@ -37,6 +43,10 @@ def _numbers(data: bytes) -> Any:
 
 def pack_word(word: Word) -> bytes:
     return _frame(word)
+
+
+def pack_cancel(number: int) -> bytes:
+    return _frame("cancel", number)
 
 
 def pack_request(request: Request) -> bytes:
@@ -56,7 +66,7 @@ def pack_request(request: Request) -> bytes:
             return _frame("documents", number, token_bytes, *arrays, pages, thorough)
 
 
-def unpack_request(body: bytes) -> Request | Word:
+def unpack_request(body: bytes) -> Request | Cancel | Word:
     match msgspec.msgpack.decode(body):
         case ["question", number, count, reads, likely, thorough, shards]:
             recipes = tuple(Recipe(*fields) for fields in likely)
@@ -71,6 +81,8 @@ def unpack_request(body: bytes) -> Request | Word:
         case ["documents", number, token_bytes, lengths, offsets, sizes, pages, thorough]:
             reads = np.frombuffer(offsets, np.int64), np.frombuffer(sizes, np.int64)
             return Documents(number, token_bytes, _numbers(lengths), *reads, pages, thorough)
+        case ["cancel", number]:
+            return Cancel(number)
         case ["pause"]:
             return "pause"
         case _:

@@ -163,7 +163,10 @@ class Prediction:
             known = known and s.accesses > YOUNG_ACCESSES and not self._relearning.random(folder)
             if self.layouts.in_groups(s.obj) or known:
                 self.epochs.understood(folder, s.accesses)
-        for each in self.epochs.observe(accesses, now, relearned):
+        read = self.epochs.observe(accesses, now, relearned)
+        for job in self.epochs.gone():
+            self.inference.gone(job)
+        for each in read:
             if self._config.infer_order and not self.tokens.looks_at(each.items.folder):
                 items = each.items
                 for job in each.jobs.all:

@@ -13,8 +13,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import hubspoke
-from hubspoke.adapters.order_messages import LENGTH, Word, pack_request, pack_word, unpack_answer
+from hubspoke.adapters.order_messages import (
+    LENGTH,
+    Word,
+    pack_cancel,
+    pack_request,
+    pack_word,
+    unpack_answer,
+)
 from hubspoke.core.inference.documents import Documents
+from hubspoke.core.inference.inference import Inference
 from hubspoke.core.inference.question import Answer, Follow, Question, Request
 from hubspoke.core.inference.windows import Windows
 
@@ -47,6 +55,12 @@ class OrderSearch:
         """answered: told of each request's answer, on the loop."""
         self._answered = answered
 
+    def serve(self, inference: Inference) -> None:
+        """Search for what it asks, and no more for what it does not need."""
+        self.cancel(inference.needless())
+        if requests := inference.requests():
+            self.ask(requests)
+
     def ask(self, requests: Sequence[Request]) -> None:
         """Search for these."""
         for request in requests:
@@ -61,6 +75,15 @@ class OrderSearch:
                 loop.call_soon(self._nothing)
                 return
             self._task = loop.create_task(self._run())
+
+    def cancel(self, numbers: Sequence[int]) -> None:
+        """Nobody waits for the answers of these any more."""
+        for number in numbers:
+            if self._open.pop(number, None) is None:
+                continue
+            self._unsent = [r for r in self._unsent if r.number != number]
+            if self._process is not None and self._process.stdin is not None:
+                self._process.stdin.write(pack_cancel(number))
 
     async def close(self) -> None:
         for task in (self._task, self._lag):

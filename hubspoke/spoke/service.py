@@ -356,9 +356,8 @@ class SpokeService:
         self.filler.drop(self.core.predict(now))
         self._looks.look()
         self.filler.dispatch_unheld()
-        requests = self.core.prediction.inference.requests()
-        if requests and self._search is not None:
-            self._search.ask(requests)
+        if self._search is not None:
+            self._search.serve(self.core.prediction.inference)
         self.hints.look_again(self.core.next_look(self.clock.now()))
 
     def _answered(self, number: int, answer: Answer) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hubspoke.core.cache import Cache
 from hubspoke.core.epochs import items as module
 from hubspoke.core.epochs.data_sets import DataSets, ItemReads
+from hubspoke.core.epochs.epochs import Epochs
 from hubspoke.core.epochs.items import SLICE_NAMES, ListedItems
 from hubspoke.core.epochs.records import Records, packed
 from hubspoke.core.ids import ObjectEntry, ObjectName, ReadState, Version
@@ -229,3 +230,15 @@ def test_large_objects_read_in_order_are_files() -> None:
             for reads in reader.read(*((i, p * 1_000, 1_000) for p in range(4))):
                 found += reads.items.tolist()
     assert found == [*range(16), *range(16)]
+
+
+def test_jobs_of_a_data_set_that_is_over_are_told_once() -> None:
+    reader = Reader([100] * 64)
+    epochs = Epochs(reader.listing, reader.cache)
+    for i in range(34):
+        moved = epochs.observe([reader.access(i * 7 % 64, 0, 100)], 0.0, lambda why: None)
+    (found,) = moved
+    jobs = list(found.jobs.all)
+    assert jobs and not epochs.gone()
+    epochs.forget(reader.listing.names[0])
+    assert epochs.gone() == jobs and not epochs.gone()

@@ -260,6 +260,35 @@ def test_files_that_the_loader_numbers_otherwise_are_recognised_and_go_on() -> N
     assert np.array_equal(job.known.items, files[torch_randperm(2_000, 44)])
 
 
+@pytest.mark.parametrize("why", ["known", "epoch", "gone", "others"])
+def test_search_that_is_not_needed_is_cancelled(why: str) -> None:
+    """The order is known otherwise, the epoch is over, the data set is not read any more, or its
+    reads were another job's."""
+    inference, job = Inference(), Job(20_000)
+    job.reads(np.random.default_rng(10**9).permutation(20_000)[:128].tolist())
+    inference.look(job, job.adopt, 0.0)
+    answer(inference)
+    (search_,) = inference.requests()
+    assert isinstance(search_, Question) and search_.thorough and not inference.needless()
+    job.reads(np.random.default_rng(10**9).permutation(20_000)[:256].tolist())
+    inference.look(job, job.adopt, 0.0)  # asked, and not told yet
+    match why:
+        case "known":
+            job.adopt(KnownOrder(np.arange(20_000, dtype=np.int32), 9, "", "", lambda: None), 0.0)
+        case "epoch":
+            job.next_epoch()
+        case "others":
+            job.order = job.order[::2]
+    if why == "gone":
+        inference.gone(job)
+    else:
+        inference.look(job, job.adopt, 0.0)
+    assert inference.needless() == [search_.number] and not inference.needless()
+    told = [r for r in inference.requests() if isinstance(r, Question)]
+    assert all(len(q.reads) == 128 and not q.thorough for q in told), "nor is the other one told"
+    inference.answered(search_.number, None, 0.0)
+
+
 def test_likely_seeds_are_tried_again_while_all_are_searched() -> None:
     """And whichever is answered last is confirmed by what came after its own reads."""
     seed = 2_953_112_805

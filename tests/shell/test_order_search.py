@@ -12,7 +12,9 @@ import pytest
 
 from hubspoke.adapters.order_messages import (
     LENGTH,
+    Cancel,
     pack_answer,
+    pack_cancel,
     pack_request,
     unpack_answer,
     unpack_request,
@@ -29,9 +31,9 @@ from hubspoke.core.inference.question import (
     Recipe,
     Request,
 )
-from hubspoke.core.inference.search import prefix
+from hubspoke.core.inference.search import prefix, rank
 from hubspoke.core.inference.windows import FoundWindows, Stream, Windows
-from hubspoke.core.orders import torch_randperm
+from hubspoke.core.orders import nanogpt, torch_randperm
 from hubspoke.spoke.order_search import OrderSearch
 from tests.core.loader_reads import through_workers
 from tests.core.seed_kernel import NumpyKernel, output, outputs, words
@@ -98,6 +100,10 @@ def test_requests_survive_the_pipe(request_: Request) -> None:
     assert repr(again) == repr(request_)
 
 
+def test_a_cancellation_survives_the_pipe() -> None:
+    assert unpack_request(pack_cancel(7)[LENGTH.size :]) == Cancel(7)
+
+
 @pytest.mark.parametrize(
     "answer",
     [
@@ -159,6 +165,37 @@ async def test_process_answers_quick_requests_while_it_tries_all_seeds() -> None
         assert np.array_equal(built.items, torch_randperm(20_000, 44))
     finally:
         await asked.search.close()
+
+
+async def test_cheap_searches_go_first_and_needless_ones_end() -> None:
+    """A stream of nanoGPT's, which is found at once, before all seeds of a question; and what is
+    cancelled holds nobody up."""
+    asked = Asked()
+    nothing = np.random.default_rng(10**9).permutation(20_000)[:200].astype(np.int32)
+    starts = np.unique(nanogpt.windows(10**9, block=1_024, count=64) // nanogpt.TOKEN_BYTES)
+    seed = 200_000  # nobody's default
+    order = torch_randperm(20_000, seed).astype(np.int32)
+    try:
+        asked.search.ask(
+            [Question(1, 20_000, nothing, (), True), Windows(2, 10**9 - 1_024, starts)]
+        )
+        await asked.until(1)
+        assert isinstance(asked.answers[2], FoundWindows)
+        asked.search.cancel([1, 2])
+        asked.search.ask([Question(3, 20_000, order[:128], (), True)])
+        await asked.until(2)
+        found = asked.answers[3]
+        assert set(asked.answers) == {2, 3}
+        assert isinstance(found, Found) and found.recipe.seed == seed
+    finally:
+        await asked.search.close()
+
+
+def test_searches_are_ranked_by_what_they_cost() -> None:
+    ranks = {type(r).__name__: rank(r) for r in REQUESTS}
+    assert ranks == {"Question": 3, "Build": 0, "Follow": 2, "Documents": 3, "Windows": 3}
+    assert rank(Windows(1, 9, FOUR.astype(np.int64))) == 1
+    assert rank(Question(1, 1_000, FOUR, (), False)) == 0
 
 
 async def test_process_that_dies_has_found_nothing() -> None:

@@ -6,6 +6,7 @@ from hubspoke.core.cache import Cache
 from hubspoke.core.epochs.data_sets import DataSets
 from hubspoke.core.epochs.item_set import ItemSet
 from hubspoke.core.epochs.items import Folder, folder_of
+from hubspoke.core.epochs.job import Job
 from hubspoke.core.epochs.replay import Replay
 from hubspoke.core.generators.candidates import Candidate, Listing
 from hubspoke.core.ids import ObjectName
@@ -20,6 +21,7 @@ class Epochs:
         self.data_sets = DataSets(listing)
         self._cache = cache
         self._replay = Replay()
+        self._gone: list[Job] = []
 
     def observe(
         self, accesses: Sequence[Access], now: float, relearned: Callable[[str], None]
@@ -33,6 +35,8 @@ class Epochs:
                 continue
             found = self.sets.get(items.folder)
             if found is None or found.items is not items:
+                if found is not None:
+                    self._end(found)
                 found = self.sets[items.folder] = ItemSet(items, self._cache, now)
             found.take(reads, now, relearned)
             for job in found.jobs.all:
@@ -41,8 +45,17 @@ class Epochs:
                     found.adopt(job, order, now)
             moved.append(found)
         for folder in [f for f in self.sets if f not in self.data_sets]:
-            self.sets.pop(folder).end()
+            self._end(self.sets.pop(folder))
         return moved
+
+    def _end(self, found: ItemSet) -> None:
+        found.end()
+        self._gone += found.jobs.all
+
+    def gone(self) -> list[Job]:
+        """Jobs of data sets that are not read by items any more; each is told once."""
+        jobs, self._gone = self._gone, []
+        return jobs
 
     def known(self, name: ObjectName) -> ItemSet | None:
         """The data set the object belongs to, if it is read by items."""
@@ -58,7 +71,7 @@ class Epochs:
         self.data_sets.forget(folder)
         found = self.sets.pop(folder, None)
         if found is not None:
-            found.end()
+            self._end(found)
 
     def understood(self, folder: Folder, accesses: int) -> None:
         """See `DataSets.understood`. accesses: of the stream; what is believed already stays if

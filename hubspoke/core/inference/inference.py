@@ -62,6 +62,7 @@ class Inference:
         self._asked: dict[int, Asked] = {}
         self._requests: list[Request] = []
         self._told: dict[int, Callable[[Answer, float], None]] = {}
+        self._needless: list[int] = []
         self._number = 0
 
     def look(
@@ -88,13 +89,13 @@ class Inference:
 
     def _new(self, job: ReadingJob, adopt: Adopt) -> Belief:
         while len(self._beliefs) >= JOBS_MAX:
-            del self._beliefs[min(self._beliefs, key=lambda j: j.last_at)]
+            self.gone(min(self._beliefs, key=lambda j: j.last_at))
         self._beliefs[job] = found = Belief(job, adopt, job.epoch, job.order)
         return found
 
     def _begin(self, b: Belief) -> None:
         b.epoch, b.reads, b.asked = b.job.epoch, b.job.order, 0
-        b.pending = b.searching = 0
+        self._stop_seeking(b)
         b.unconfirmed = None
         b.says, b.partly = "too few reads", ""
         if b.job.known is None and not b.job.guessing:
@@ -104,6 +105,7 @@ class Inference:
 
     def _go_on(self, b: Belief, known: KnownOrder) -> None:
         """Have the next epoch's order built while this one is read."""
+        self._stop_seeking(b)
         current = b.current
         if current is None:
             return
@@ -158,7 +160,7 @@ class Inference:
         reads = b.job.order
         if b.reads is not reads:  # some of them were another job's
             b.reads, b.asked, b.unconfirmed = reads, 0, None
-            b.pending = b.searching = 0
+            self._stop_seeking(b)
             b.searched_at = -math.inf
         if b.unconfirmed is not None:
             self._confirm(b, b.unconfirmed, now)
@@ -253,16 +255,46 @@ class Inference:
         self._requests.append(request(self._number))
         return self._number
 
-    def ask(self, request: Callable[[int], Request], told: Callable[[Answer, float], None]) -> None:
-        """Ask for somebody else, who is told the answer and the time."""
+    def ask(self, request: Callable[[int], Request], told: Callable[[Answer, float], None]) -> int:
+        """Ask for somebody else, who is told the answer and the time. Returns its number."""
         self._number += 1
         self._told[self._number] = told
         self._requests.append(request(self._number))
+        return self._number
 
     def requests(self) -> list[Request]:
-        """What is to be searched for now; each is told once, and `answered` at last."""
+        """What is to be searched for now; each is told once, and `answered` at last, unless it is
+        needless before."""
         requests, self._requests = self._requests, []
         return requests
+
+    def needless(self) -> list[int]:
+        """Requests that were told and that nobody waits for any more; each is told once."""
+        numbers, self._needless = self._needless, []
+        return numbers
+
+    def cancel(self, number: int) -> None:
+        """Nobody waits for a request's answer any more."""
+        asked = self._told.pop(number, None) or self._asked.pop(number, None)
+        if asked is None:
+            return
+        waiting = [r for r in self._requests if r.number != number]
+        if len(waiting) == len(self._requests):
+            self._needless.append(number)
+        self._requests = waiting
+
+    def gone(self, job: ReadingJob) -> None:
+        """The job is not looked at any more."""
+        b = self._beliefs.pop(job, None)
+        for number in [n for n, asked in self._asked.items() if asked.belief is b]:
+            self.cancel(number)
+
+    def _stop_seeking(self, b: Belief) -> None:
+        """The order is known, or reads are of another one."""
+        for number in (b.pending, b.searching):
+            if number:
+                self.cancel(number)
+        b.pending = b.searching = 0
 
     def answered(self, number: int, answer: Answer, now: float) -> None:
         """A request has ended; None: nothing was found."""

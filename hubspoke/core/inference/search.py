@@ -151,6 +151,20 @@ def search(request: Request, kernel: Kernel) -> Iterator[Answer]:
             assert_never(request)
 
 
+def rank(request: Request) -> int:
+    """What is searched for first: the cheapest. All seeds of a question take longest; a process'
+    are asked about in parts, each of which may tell all."""
+    match request:
+        case Build() | Question(thorough=False):
+            return 0
+        case Windows(thorough=False) | Documents(thorough=False):
+            return 1
+        case Follow():
+            return 2
+        case _:
+            return 3
+
+
 def _built(recipe: Recipe, order: Order, n: int) -> Found:
     return Found(recipe, order, places_of(order, n), 0, 0, 0.0)
 

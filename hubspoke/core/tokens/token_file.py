@@ -11,6 +11,7 @@ to be computed is asked of whoever searches. What was followed once is looked fo
 from collections import deque
 from collections.abc import Callable, Generator
 from itertools import islice
+from typing import Protocol
 
 import numpy as np
 
@@ -44,7 +45,6 @@ APART_SHARE = 0.75
 STREAMS_MAX = 256
 BLOCK_MIN = 8  # tokens: shorter ones are nobody's
 
-Ask = Callable[[Callable[[int], Request], Callable[[Answer, float], None]], None]
 Locating = Generator[None, None, Located | None]
 
 
@@ -53,15 +53,25 @@ def _last(of: deque[int], most: int) -> list[int]:
     return list(islice(reversed(of), most))[::-1]
 
 
+class Asker(Protocol):
+    """core.inference.inference.Inference."""
+
+    def ask(
+        self, request: Callable[[int], Request], told: Callable[[Answer, float], None]
+    ) -> int: ...
+
+    def cancel(self, number: int) -> None: ...
+
+
 class TokenFile:
-    """ask: see `Inference.ask`. room: whether there is memory to follow one more file."""
+    """room: whether there is memory to follow one more file."""
 
     def __init__(
         self,
         obj: CachedObject,
         cache: Cache,
         indexes: Indexes,
-        ask: Ask,
+        inference: Asker,
         room: Callable[[], bool],
     ) -> None:
         self.obj = obj
@@ -70,7 +80,7 @@ class TokenFile:
         self.last_at = float("-inf")
         self._cache = cache
         self._indexes = indexes
-        self._ask = ask
+        self._inference = inference
         self._room = room
         self._offsets: deque[int] = deque(maxlen=KEPT)
         self._lengths: deque[int] = deque(maxlen=KEPT)
@@ -78,7 +88,7 @@ class TokenFile:
         self._targets = 0  # reads beside those, of targets of windows
         self._latest: dict[int, int] = {}  # lengths of the last reads, by offset
         self._before: dict[int, int] = {}
-        self._pending = False
+        self._pending = 0  # the number of what is asked
         self._asked = 0
         self._changes = 0  # of the indexes, when they were looked at
         self._thorough_at = float("-inf")
@@ -95,7 +105,7 @@ class TokenFile:
     @property
     def looks(self) -> bool:
         """Whether an order is looked for just now, or followed."""
-        return self._pending or self.busy
+        return bool(self._pending) or self.busy
 
     @property
     def busy(self) -> bool:
@@ -165,6 +175,8 @@ class TokenFile:
 
     def end(self) -> None:
         """It is not looked at any more."""
+        if self._pending:
+            self._inference.cancel(self._pending)
         if self.follow is not None:
             self.follow.release()
 
@@ -243,7 +255,7 @@ class TokenFile:
         asked_at = max(0, self._reads - ASK_AT[-1])
 
         def told(answer: Answer, now: float) -> None:
-            self._pending = False
+            self._pending = 0
             if not isinstance(answer, FoundWindows):
                 self.says = f"no stream of nanoGPT's draws the {len(starts)} places read"
                 return
@@ -256,11 +268,12 @@ class TokenFile:
             odds = round(answer.log_p / np.log(10))
             self._begin(course, "nanoGPT", f"seeds {seeds}; by chance 1e{odds}", now)
 
-        self._pending = True
         self.says = "the likely streams of nanoGPT are gone through"
         likely = tuple(self._streams.values())
         only = only_likely or self._asked > ASK_AT[-1]
-        self._ask(lambda n: Windows(n, span, starts, thorough, likely, only), told)
+        self._pending = self._inference.ask(
+            lambda n: Windows(n, span, starts, thorough, likely, only), told
+        )
 
     # -- Megatron ---------------------------------------------------------------------------------
 
@@ -313,7 +326,7 @@ class TokenFile:
         pages = len(self.obj.pages)
 
         def told(answer: Answer, now: float) -> None:
-            self._pending = False
+            self._pending = 0
             if not isinstance(answer, FoundSamples):
                 self.says = f"no likely order of Megatron-LM's has the last {len(reads)} reads"
                 return
@@ -321,9 +334,8 @@ class TokenFile:
             self._orders = [(answer.why, samples)] if samples.valid(self.obj.size) else []
             self._next_order()
 
-        self._pending = True
         self.says = "the likely orders of Megatron-LM are tried"
-        self._ask(
+        self._pending = self._inference.ask(
             lambda number: Documents(
                 number, index.token_bytes, index.lengths, reads[:, 0], reads[:, 1], pages, thorough
             ),

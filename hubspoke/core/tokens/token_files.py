@@ -56,7 +56,7 @@ class TokenFiles:
             if found is not None:
                 found.end()
             found = self.all[obj.name] = TokenFile(
-                obj, self._cache, self.indexes, self._inference.ask, self._room
+                obj, self._cache, self.indexes, self._inference, self._room
             )
             while len(self.all) > FILES_MAX:
                 self.all.popitem(last=False)[1].end()

@@ -89,6 +89,7 @@ class OrderAnswers:
         self._search_s = search_s
         self._answered = answered
         self._free_at = 0.0  # the thorough one
+        self._last = 0, 0.0  # its number, and when it began
 
     def ask(self, requests: Sequence[Request]) -> None:
         for request in requests:
@@ -99,6 +100,8 @@ class OrderAnswers:
                 answer, steps = step or answer, steps + 1
             now = self._engine.now
             done = now + ASKED_S + kernel.built * ITEM_S
+            if isinstance(request, Windows) or kernel.searched:
+                self._last = request.number, max(done, self._free_at)
             if isinstance(request, Windows):
                 began = max(done, self._free_at)
                 done = self._free_at = began + steps * SLICE_WORDS * WORD_S
@@ -106,6 +109,12 @@ class OrderAnswers:
                 began = max(done, self._free_at)
                 done = self._free_at = began + self._search_s * kernel.searched / ALL_SEEDS
             self._engine.at(done, self._tell, request.number, answer)
+
+    def cancel(self, numbers: Sequence[int]) -> None:
+        """Nobody waits for these: the last one ends now, whoever answers it later."""
+        number, began = self._last
+        if number in numbers:
+            self._free_at = min(self._free_at, max(began, self._engine.now))
 
     def _tell(self, number: int, answer: Answer) -> None:
         self._answered(number, answer, self._engine.now)

@@ -195,6 +195,7 @@ class SimSpoke:
                 took = min(length * PARSE_S_PER_BYTE, PARSE_S_MAX)
                 at = self._disk.read(length, self._engine.now) + took
                 self._engine.at(at, self._look, book, due)
+        self._search.cancel(self.core.prediction.inference.needless())
         self._search.ask(self.core.prediction.inference.requests())
         self._dispatch()
         self._look_again()
