@@ -138,6 +138,36 @@ def test_an_order_joined_in_its_middle() -> None:
     assert job.follower.front == 5_400 and job.follower.base >= 5_000
 
 
+def test_a_front_reaches_as_far_as_its_reads_lead() -> None:
+    """The order leaves room for more: what lies in it is brought long before it is read."""
+    job, first = Job(1, N), shuffled(0)
+    take(job, first[:500])
+    job.adopt(KnownOrder(first, 300, "planted", "", lambda: None))
+    assert job.follower is not None and job.follower.reach == 300
+    take(job, first[500:2_000])
+    assert job.follower.reach <= 2
+    batches = first[2_000:6_000].reshape(-1, 4, 10)  # four workers with a batch each, in turns
+    take(job, batches.transpose(0, 2, 1).ravel()[:2_000])
+    assert 10 <= job.follower.reach <= 2 * 31
+    take(job, first[4_000:6_000])
+    assert job.follower.reach <= 2
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_walk_that_pauses_goes_on_at_its_pace(joined: bool) -> None:
+    """100 items every 50 s, also while it stands still, and also in its second epoch."""
+    job, walk = Job(1, N), np.arange(N, dtype=np.int32)
+    job.take(walk[:100], [0] * 100, 0.0)
+    if joined:
+        before, job = job, Job(2, N)
+        job.join(walk[:100], np.zeros(100, np.uint16), before)
+    for burst in range(1, 150):
+        now, at = burst * 50.0, burst * 100 % N
+        due = job.reaches_in_s(walk[[at, (at + 1_000) % N]], now)
+        assert job.scans(now) and due.tolist() == [0.0, pytest.approx(500.0)], burst
+        job.take(walk[at : at + 100], [0] * 100, now)
+
+
 # -- several jobs -----------------------------------------------------------------------------
 
 

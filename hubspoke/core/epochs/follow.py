@@ -1,9 +1,10 @@
 """Where a job is in its known order.
 
 Workers and ranks read ahead of one another, so reads come up to `window` places from where the
-order has them. `base` is the first place that may still be read, `front` the last that was. Reads
-outside of the window again and again mean that the order is not this job's: it is dropped. So it
-is where most places are passed by: then other ranks read those, and elsewhere.
+order has them. `base` is the first place that may still be read, `front` the last that was, and
+what `reach` places beyond it is read next. Reads outside of the window again and again mean that
+the order is not this job's: it is dropped. So it is where most places are passed by: then other
+ranks read those, and elsewhere.
 """
 
 import numpy as np
@@ -41,6 +42,7 @@ class Follower:
         self._judged = self._misfits = 0
         self._long_judged = self._long_misfits = 0
         self._looked: int | None = None  # places before were looked at after they were passed
+        self._leap, self._leap_before = 0, order.window
         self._next: Follower | None = None
         self._guessed: dict[KnownOrder, Follower] = {}
 
@@ -55,7 +57,7 @@ class Follower:
             fits[:-JUDGED] &= at[:-JUDGED] <= middle
         within = at[fits]
         if len(within):
-            self.front = max(self.front, int(within.max()) + 1)
+            self._lead(within)
         self._advance(read)
         if not self._dense(read):
             return False
@@ -71,6 +73,22 @@ class Follower:
             self._judged, self._misfits = self._judged // 2, self._misfits // 2
         return True
 
+    def _lead(self, within: Numbers) -> None:
+        """The front moves on. Of a job that was joined in its middle the first read tells none."""
+        fronts = np.maximum.accumulate(within)
+        if self.front:
+            fronts = np.maximum(fronts, self.front - 1)
+            self._leap = max(self._leap, int(fronts[0]) + 1 - self.front)
+        if len(fronts) > 1:
+            self._leap = max(self._leap, int(np.diff(fronts).max()))
+        self.front = int(fronts[-1]) + 1
+
+    @property
+    def reach(self) -> int:
+        """How far beyond the front the next reads are, at most: twice as far as any of the last
+        some hundred was, as the window has room for what has never been seen."""
+        return min(self.order.window, 2 * max(self._leap, self._leap_before))
+
     def _long(self, judged: int, misfits: int) -> bool:
         """Whether few of the last some hundred reads were elsewhere."""
         self._long_judged += judged
@@ -78,6 +96,7 @@ class Follower:
         if self._long_judged < LONG_JUDGED:
             return True
         few = self._long_misfits <= LONG_MISFITS
+        self._leap, self._leap_before = 0, self._leap
         self._long_judged = self._long_misfits = 0
         return few
 

@@ -51,7 +51,7 @@ class Job:
         self.conflicts: list[tuple[int, int, int]] = []
         self.rate = 0.0  # items per second
         self.last_at = float("-inf")
-        self._began_at = float("-inf")  # this epoch
+        self._walk_at, self._walk_count = float("-inf"), 0  # since when, items before this epoch
         self._pause_s = 0.0  # the longest of late
         self._walked = False  # in the last epoch
         self.follower: Follower | None = None
@@ -83,20 +83,17 @@ class Job:
             return max(self.former_count, self.count) ** 2 / (2 * self.n)
         return self.count**2 / (2 * self.n)
 
-    @property
-    def pace(self) -> float:
-        """Items per second of this epoch, pauses and all; 0: it has hardly begun."""
-        since = self.last_at - self._began_at
-        return self.count / since if since > PACE_S else 0.0
-
-    @property
-    def scans(self) -> bool:
+    def scans(self, now: float) -> bool:
         """Whether it goes on through the listing from time to time."""
-        return self.follower is None and self.pace > 0 and self.walks
+        if self.follower is not None or not self.count:
+            return False
+        return now - self._walk_at > PACE_S and self.walks
 
-    def reaches_in_s(self, items: Numbers) -> npt.NDArray[np.float32]:
-        """When a walk in listing order comes to items, if it goes on at its pace."""
-        return ((items - self.order[-1] - 1) % self.n).astype(np.float32) / np.float32(self.pace)
+    def reaches_in_s(self, items: Numbers, now: float) -> npt.NDArray[np.float32]:
+        """When a walk in listing order comes to items, if it goes on at its pace since its start,
+        pauses and all: also the present one, or half of two bursts would be twice the pace."""
+        pace = (self._walk_count + self.count) / max(now - self._walk_at, PACE_S)
+        return ((items - self.order[-1] - 1) % self.n).astype(np.float32) / np.float32(pace)
 
     @property
     def former_count(self) -> int:
@@ -128,8 +125,10 @@ class Job:
         self.last_at = now
         self._rated(len(items), now)
         began = self._mark(items, clients)
-        if began or self._began_at == float("-inf"):
-            self._began_at = now
+        if began and self._walked:
+            self._walk_count += self.former_count
+        elif began or self._walk_at == float("-inf"):
+            self._walk_at, self._walk_count = now, 0
         if self.guesses is not None:
             self._decide(self.guesses)
         elif self.follower is not None and not self.follower.moved(items, self.read):
@@ -286,6 +285,8 @@ class Job:
     def join(self, items: Numbers, clients: npt.NDArray[np.uint16], before: "Job") -> None:
         """Reads of this epoch, in order of time, that were counted as those of `before`."""
         self.last_at = max(self.last_at, before.last_at)
+        if self._walk_at == float("-inf"):
+            self._walk_at = before._walk_at
         self.rate = self.rate or before.rate / 2
         fresh = np.zeros(len(items), np.bool_)
         fresh[np.unique(items, return_index=True)[1]] = True

@@ -71,7 +71,7 @@ class Shelf:
         Returns whether there are any."""
         self.now = now
         counted = [j for j in self._jobs if j.believed and now - j.last_at < IDLE_S]
-        self._walks = [j for j in self._jobs if j.scans and now - j.last_at < IDLE_S]
+        self._walks = [j for j in self._jobs if j.scans(now) and now - j.last_at < IDLE_S]
         if began or counted != self.counted:
             self.counted = counted
             self._recount()
@@ -158,7 +158,7 @@ class Shelf:
         if not times:
             return np.full(len(items), at, np.float32)
         if self._exact:
-            times += [at + walk.reaches_in_s(items) for walk in self._walks]
+            times += [at + walk.reaches_in_s(items, self.now) for walk in self._walks]
         if after:
             nearest = min(range(len(times)), key=lambda i: float(times[i][0]))
             later = [self._due(j, items, at, after=True) for j in self.counted[nearest:][:1]]
@@ -311,7 +311,7 @@ class Shelf:
             return float(at)
         if self._exact:
             one = np.array([item], np.int32)
-            times += [at + walk.reaches_in_s(one)[0] for walk in self._walks]
+            times += [at + walk.reaches_in_s(one, self.now)[0] for walk in self._walks]
         if after:
             nearest = times.index(min(times))
             later = [_due_of_one(j, item, at, after=True) for j in self.counted[nearest:][:1]]

@@ -28,13 +28,13 @@ def ahead(
     """Items of the job's order that are not here, nearest first, and the seconds until each."""
     f = job.follower
     assert f is not None
-    window = f.order.window
-    end = f.front + window + int(job.rate * ahead_s) + 1
-    numbers = f.order.items[f.base : end]
+    near = f.front + int(job.rate * ahead_s) + 1
+    numbers = f.order.items[f.base : near + f.reach]
     places = np.arange(f.base, f.base + len(numbers))
     wanted = ~job.read[numbers] & ~shelf.here[numbers]
     numbers, places = numbers[wanted], places[wanted]
-    beyond = end - len(f.order.items)
+    # Of the next epoch all workers begin their first batches at once.
+    beyond = near + f.order.window - len(f.order.items)
     coming = _next_epochs(f) if beyond > 0 else []
     for g in coming:
         later = g.order.items[:beyond]
@@ -85,7 +85,7 @@ class Farther:
         order = f.order.items
         if f is not self._follower:
             self._follower, self._at = f, 0
-        near = f.front + f.order.window + int(job.rate * ahead_s) + 1
+        near = f.front + f.reach + int(job.rate * ahead_s) + 1
         at = self._at if self._at > len(order) else min(max(self._at, near), len(order))
         if at < len(order):
             numbers = order[at : at + LOOKED_ITEMS]
