@@ -2,10 +2,13 @@
 
     python bench/fsspec_ranges.py [--ranges 1000] [--range-kib 4] [--runs 3] [--wan tun]
 
-Each reader in turn takes ranges of an object that nobody read before, through a spoke with an
+Each reader in turn takes ranges of an object that nobody read before, through a new spoke with an
 empty cache: `cat_ranges` of `hubspoke://` (one request), then of s3fs (a GET each). Beside the
-time stands what the path needs for so many bytes: the same number read in one piece, cold, on a
-kept connection. s3fs comes from a virtual environment of its own (.venvs/s3fs).
+time stands what the path needs for so many bytes: the same number read in one piece on a kept
+connection, once through a new spoke too, whose connections to the hub are in slow start (the cold
+piece), and once behind the s3fs reads, which have opened their windows (the warm piece). CPU times
+are those of the one call, of all threads, until it returns. s3fs comes from a virtual environment
+of its own (.venvs/s3fs); --without-s3fs leaves it and the warm piece out.
 """
 
 import argparse
@@ -18,6 +21,7 @@ import sys
 import tempfile
 import textwrap
 import time
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +45,12 @@ S3FS = textwrap.dedent("""
     assert [len(f) for f in found] == [length] * len(starts), found[:3]
     print(took)
 """)
+
+
+def cpu_ms(service: Service) -> float:
+    """Used so far by all threads of the process."""
+    tasks = Path(f"/proc/{service.process.pid}/task").glob("*/schedstat")
+    return sum(int(task.read_text().split()[0]) for task in tasks) / 1e6
 
 
 def ours(spoke: Service, path: str, starts: list[int], length: int) -> float:
@@ -82,25 +92,29 @@ def measure(a: argparse.Namespace, work: Path) -> dict[str, Any]:
                 file.write(os.urandom(1 << 20))
     length = a.range_kib << 10
     rng = random.Random(7)
-    took: dict[str, list[float]] = {"hubspoke": [], "s3fs": [], "one_piece": []}
-    received: list[float] = []
+    found: dict[str, list[float]] = defaultdict(list)
     with Stack(work / "store", work=work, logs=work / "logs", wan=WanConfig(a.wan)) as stack:
         for run in range(a.runs):
             places = rng.sample(range(OBJECT_BYTES // length), a.ranges)
             starts = [place * length for place in places]
+            with stack.spoke(f"piece-{run}", work / f"piece-{run}") as spoke:
+                found["cold_piece_s"].append(one_piece(spoke, "apart/piece", a.ranges * length))
             with stack.spoke(f"spoke-{run}", work / f"cache-{run}") as spoke:
                 before = spoke.ask("/v1/report")["wan"]["payload_bytes"]
-                took["hubspoke"].append(ours(spoke, "data/ours", starts, length))
+                used = cpu_ms(spoke), cpu_ms(stack.hub), 1e3 * time.process_time()
+                found["hubspoke_s"].append(ours(spoke, "data/ours", starts, length))
+                now = cpu_ms(spoke), cpu_ms(stack.hub), 1e3 * time.process_time()
+                for name, a_ms, b_ms in zip(("spoke", "hub", "client"), used, now, strict=True):
+                    found[f"{name}_cpu_ms"].append(b_ms - a_ms)
                 after = spoke.ask("/v1/report")["wan"]["payload_bytes"]
-                received.append((after - before) / (a.ranges * length))
-                took["s3fs"].append(theirs(spoke, "data/theirs", starts, length))
-                took["one_piece"].append(one_piece(spoke, "apart/piece", a.ranges * length))
+                found["payload_of_asked"].append((after - before) / (a.ranges * length))
+                if not a.without_s3fs:
+                    found["s3fs_s"].append(theirs(spoke, "data/theirs", starts, length))
+                    found["warm_piece_s"].append(one_piece(spoke, "apart/piece", a.ranges * length))
         path, rtt_s = stack.wan.name, stack.rtt_s
-    figures = {f"{name}_s": statistics.median(values) for name, values in took.items()}
-    figures["round_trips_beyond_one_piece"] = (
-        figures["hubspoke_s"] - figures["one_piece_s"]
-    ) / rtt_s
-    figures["payload_of_asked"] = statistics.median(received)
+    figures = {name: statistics.median(values) for name, values in found.items()}
+    beyond_s = figures["hubspoke_s"] - figures["cold_piece_s"]
+    figures["round_trips_beyond_cold_piece"] = beyond_s / rtt_s
     return {
         "schema": 1,
         "kind": "fsspec_ranges",
@@ -121,6 +135,7 @@ def main() -> int:
     p.add_argument("--range-kib", type=int, default=4, metavar="N", help="size of a range")
     p.add_argument("--runs", type=int, default=3, metavar="N", help="turns")
     p.add_argument("--wan", choices=("relay", "tun"), default="tun", help="tun needs root")
+    p.add_argument("--without-s3fs", action="store_true", help="leave it and the warm piece out")
     p.add_argument("--json", action="store_true", help="one JSON document on stdout")
     a = p.parse_args()
     try:
