@@ -8,7 +8,8 @@ import numpy.typing as npt
 import pytest
 
 from hubspoke.core.epochs.known import KnownOrder
-from hubspoke.core.inference.evidence import log_tail
+from hubspoke.core.inference.alignment import passed
+from hubspoke.core.inference.evidence import log_tail, places_of
 from hubspoke.core.inference.inference import ASK_AT, Inference
 from hubspoke.core.inference.question import (
     FOLLOW_PARTS,
@@ -596,6 +597,31 @@ def test_one_rank_of_several_is_told_and_not_followed() -> None:
         "torch shuffle, seed 42, of which one place in 8 is read here: the other ranks "
         "read elsewhere, so what comes next is not told"
     )
+
+
+@pytest.mark.parametrize("lockstep", [True, False])
+def test_workers_with_large_batches_are_not_one_rank_of_several(lockstep: bool) -> None:
+    """Eight are up to 1,800 places apart, and all that is between them will be read."""
+    order = torch_randperm(20_000, 42).astype(np.int32)
+    places = places_of(order, len(order))
+    if lockstep:
+        rounds = order[: 2 * 8 * 256].reshape(2, 8, 256)
+        reads = rounds.transpose(0, 2, 1).ravel().tolist()
+    else:
+        rng = np.random.default_rng(1)
+        reads = distinct(through_workers(order[:6_000], workers=8, batch=256, rng=rng))
+    for k in range(150, len(reads), 50):
+        assert passed(places, array("i", reads[:k])) == 0, k
+
+
+def test_a_rank_that_takes_whole_batches_is_one_of_several() -> None:
+    order = torch_randperm(20_000, 42).astype(np.int32)
+    places = places_of(order, len(order))
+    rank = order[: 20_000 // 256 * 256].reshape(-1, 8, 32)[:, 3].ravel()
+    rng = np.random.default_rng(1)
+    reads = distinct(through_workers(rank, workers=4, batch=32, rng=rng))
+    for k in (600, 1_024, 2_000):
+        assert passed(places, array("i", reads[:k])) > 0, k
 
 
 def test_answers_that_come_too_late_change_nothing() -> None:

@@ -10,7 +10,8 @@ DISPLACED_READS = 256
 # lies within is brought.
 SLACK_ITEMS, SLACK_ITEMS_MIN, SLACK_PART = 64, 8, 64
 # Where only one rank of several is seen, most places that follow upon a read one are not read.
-# Counted in all when there are DENSE_READS: before that workers may be far from one another.
+# Where ranks take whole batches they are, so all places are counted, too: those that no worker is
+# still to come to, as eight with batches of 256 are 1,800 places apart; so many at least.
 DENSE_SHARE, DENSE_READS = 0.5, 512
 
 
@@ -32,6 +33,7 @@ def passed(places: npt.NDArray[np.int32], order: "array[int]") -> int:
     if not len(gaps):
         return 0
     dense = (gaps <= 1).mean() >= DENSE_SHARE
-    if len(at) >= DENSE_READS:
-        dense &= len(at) >= DENSE_SHARE * (at[-1] - at[0] + 1)
+    behind = int(at[-1]) - displacement(places, order)
+    if behind - at[0] >= DENSE_READS:
+        dense &= (at <= behind).sum() >= DENSE_SHARE * (behind - at[0] + 1)
     return 0 if dense else max(2, round(float(np.median(gaps))))
