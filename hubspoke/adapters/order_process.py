@@ -2,7 +2,7 @@
 
 A process of its own because numba takes a second to import and a search all processors for half a
 minute. What a job waits for (a default seed, the next epoch's order) is done at once. A search of
-all seeds runs in threads at nice 19, in slices of 50 ms, between which it can be paused or ended,
+all seeds runs in threads at nice 19, in slices of 40 ms, between which it can be paused or ended,
 and cheaper ones go first; it is given up after DEADLINE_S. The process ends with its input,
 so it does not outlive the spoke, however that dies.
 """

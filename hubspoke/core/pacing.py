@@ -66,12 +66,8 @@ class Lane:
     _sample_bytes: int = 0
 
     def takes_s(self, bytes_: int) -> float:
-        """How long so much more would take behind what is under way, as far as lanes are to be
-        compared: in slow start a lane carries twice as much as just now."""
-        speed = self.window / WINDOW_S
-        if self.rate:
-            speed = min(speed, 2 * self.rate)
-        return (self.in_flight + bytes_) / speed
+        """See `take_s`."""
+        return take_s((self,), bytes_)[0][0]
 
     def room(self, config: PacingConfig, now: float) -> int:
         """Bytes that may be asked for now; 0 while enough of what was asked for is under way."""
@@ -118,7 +114,8 @@ class Lane:
 
 
 def take_s(lanes: Iterable[Lane], bytes_: int) -> list[tuple[float, int]]:
-    """`Lane.takes_s` of many, with their numbers: all of them for each request."""
+    """How long so much more would take behind what is under way, as far as lanes are to be
+    compared, and the lane's number: in slow start a lane carries twice as much as just now."""
     found = []
     for lane in lanes:
         speed, rate = lane.window / WINDOW_S, 2 * lane.rate

@@ -53,7 +53,7 @@ from hubspoke.core.orders.candidates import (
 Order = npt.NDArray[np.int32]
 
 ALL_SEEDS = 2**32
-SLICE_SEEDS = 2**21  # 50 ms of one thread
+SLICE_SEEDS = 2**21  # 40 ms of one thread
 TYPED_SEEDS = 2**24  # people type no larger ones
 # All defaults with 1,000 epochs and ranks behind them: 10 ms.
 LIKELY_SEEDS = 2**17
