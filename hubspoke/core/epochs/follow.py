@@ -55,6 +55,7 @@ class Follower:
             middle = int(np.median(at[-JUDGED:]))
             fits = (at >= middle - slack) & (at <= middle + slack)
             fits[:-JUDGED] &= at[:-JUDGED] <= middle
+            fits &= at != NOWHERE
         within = at[fits]
         if len(within):
             self._lead(within)
