@@ -39,7 +39,7 @@ FROM_START_MIN = 0.75
 ORDERED_MIN = 0.75  # share of the listing up to the last file opened: a walk in order opens all
 KINDS_SAMPLE = 64
 EPOCH_SHARE = 0.9  # a file opened again after so many others begins an epoch
-SHARE_OF_CACHE = 1 / 8
+SHARE_OF_CACHE, SHARE_WITH_ROOM = 1 / 8, 1 / 4  # while nothing is dropped for them
 SHARE_OF_FILE = 1 / 8
 HEAD_BYTES_MIN, HEAD_BYTES_MAX = 512 << 10, 16 << 20
 MARGIN = 1.25
@@ -223,7 +223,8 @@ class Heads:
                 hungry = files.starved > 0
                 brought = known.propose(want, _wanted(files), files.most, hungry=hungry)
             elif want > 0 and files.believed:
-                brought = _heads(files, want, self._cache.capacity)
+                share = SHARE_OF_CACHE if room < want else SHARE_WITH_ROOM
+                brought = _heads(files, want, int(share * self._cache.capacity))
                 if not brought and files.hungry(now):
                     brought = _fill(files, min(want, room))
             want -= sum(c.length for c in brought)
@@ -301,9 +302,10 @@ def _wanted(files: Files) -> int:
     return min(wanted, files.most)
 
 
-def _heads(files: Files, want: int, capacity: int) -> list[Candidate]:
+def _heads(files: Files, want: int, all_: int) -> list[Candidate]:
+    """all_: bytes of all heads at most."""
     items, found = files.items, list[Candidate]()
-    wanted = min(_wanted(files), int(capacity * SHARE_OF_CACHE) // max(1, items.count))
+    wanted = min(_wanted(files), all_ // max(1, items.count))
     if not files.length:
         files.length = min(HEAD_BYTES_MIN, wanted)
     for _ in range(NAMES_PER_CALL):
@@ -319,7 +321,7 @@ def _heads(files: Files, want: int, capacity: int) -> list[Candidate]:
         if place is None:
             continue
         name, entry, _, size = place
-        length = min(files.length, int(size * SHARE_OF_FILE))
+        length = min(files.length, wanted, int(size * SHARE_OF_FILE))
         if length <= 0:
             continue
         found.append(Candidate("heads", 0, name, entry, 0, length, USE_IN_S, files.openings))
