@@ -17,6 +17,7 @@ from hubspoke.core.epochs.jobs import Jobs
 from hubspoke.core.epochs.known import KnownOrder
 from hubspoke.core.epochs.shelf import SOON, Shelf
 from hubspoke.core.epochs.survey import Survey
+from hubspoke.core.epochs.trust import Trust
 from hubspoke.core.eviction.by_item import ItemPages, Wanted
 from hubspoke.core.eviction.data_set import DataSet
 from hubspoke.core.generators import blind_fill, known_order
@@ -42,6 +43,7 @@ class ItemSet:
         self.items = items
         self.jobs = Jobs(items.count)
         self.shelf = Shelf(items, self.jobs.all, now)
+        self.trust = Trust(items.count, items.bytes_mean)
         self.data_set: DataSet | None = None  # the cache's, while it goes by items
         self._cache = cache
         self._survey: Survey | None = None
@@ -65,7 +67,15 @@ class ItemSet:
         """Reads in order of time."""
         self._reads += len(reads.items)
         before = [(j, j.follower) for j in self.jobs.all]
-        began = bool(self.jobs.take(reads.items, [a.client for a in reads.accesses], now))
+        next_epochs = self.jobs.take(reads.items, [a.client for a in reads.accesses], now)
+        began = bool(next_epochs)
+        self.trust.was_read(reads.items)
+        if any(j in next_epochs and f is None for j, f in before):
+            needed = np.zeros(self.items.count, np.bool_)
+            for job in self.jobs.all:
+                if job not in next_epochs:
+                    needed |= ~job.read
+            self.trust.ended(needed)
         for job in self.jobs.all:
             if job.lost is not None:
                 relearned(f"{'/'.join(self.items.folder)}: reads left the order of {job.lost}")
@@ -183,6 +193,7 @@ class ItemSet:
         """They were proposed."""
         if len(numbers):
             self.shelf.came(numbers)
+            self.trust.came(numbers)
             self._proposed.append(numbers)
 
     def _look_after(self, *, given_up: bool) -> None:
@@ -218,7 +229,8 @@ class ItemSet:
         slack = max(cache.limit * SLACK_SHARE, 16 * each)
         read = max(0, shelf.held - shelf.unread - kept)
         room = cache.room - queued + read * self.items.bytes_mean - slack
-        return max(0, int(min(want, room) / each))
+        most = self.trust.more(sum(j.count + j.former_count for j in shelf.counted))
+        return max(0, min(int(min(want, room) / each), most))
 
     # -- what goes ----------------------------------------------------------------------------
 
