@@ -20,6 +20,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from hubspoke.core.inference.question import Build, samples
 from hubspoke.core.orders.dealing import deal, in_turns
 from hubspoke.core.orders.webdataset import INITIAL
 
@@ -300,6 +301,10 @@ class SeedSearch:
             words = np.random.RandomState([seed]).randint(0, 2**32, size=count, dtype=np.uint32)
             dealt = [_picks(part, words, buffer, min(INITIAL, buffer)) for part in parts]
         return in_turns(dealt).astype(np.int32)
+
+    def samples(self, request: Build) -> npt.NDArray[np.int32]:
+        """See Kernel."""
+        return samples(request)
 
     def scan(
         self,

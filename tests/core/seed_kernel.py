@@ -3,6 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
+from hubspoke.core.inference.question import Build, samples
 from hubspoke.core.orders import torch_randperm
 from hubspoke.core.orders.dealing import in_turns
 from hubspoke.core.orders.webdataset import shard_orders
@@ -43,6 +44,9 @@ class NumpyKernel:
     def shards(self, n: int, buffer: int, seed: int, world: int) -> npt.NDArray[np.int32]:
         parts = shard_orders(n, buffer=buffer, seed=seed, workers=world)
         return in_turns(parts).astype(np.int32)
+
+    def samples(self, request: Build) -> npt.NDArray[np.int32]:
+        return samples(request)
 
     def scan(
         self,

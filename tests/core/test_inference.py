@@ -2,6 +2,7 @@
 
 from array import array
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ from hubspoke.core.inference.question import (
     Question,
     Recipe,
 )
-from hubspoke.core.inference.search import search
+from hubspoke.core.inference.search import LIKELY_SEEDS, search
 from hubspoke.core.orders import mosaicml, torch_randperm
 from hubspoke.core.orders.candidates import (
     BY_NAME,
@@ -121,6 +122,24 @@ def test_samples_of_equal_shards_are_found_in_mosaicml_s_order() -> None:
     assert found is not None and found.recipe == Recipe("MosaicML py1e", 9176, 1, 2)
     assert np.array_equal(found.items, merged)
     assert ask(reads[:96], 2_048) is None
+
+
+def test_default_seed_of_many_samples_is_found_before_all_seeds_are_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of many samples only a few orders are built for each question."""
+
+    class Kernel(NumpyKernel):
+        def scan(self, first: int, count: int, *args: object, **more: object) -> list[int]:
+            assert count <= LIKELY_SEEDS, "all seeds are tried"
+            return []
+
+    monkeypatch.setattr("hubspoke.core.inference.search.ITEMS_BUILT_MAX", 0)
+    order = mosaicml.merged_samples([64] * 32, canonical_nodes=4)
+    question = Question(1, 2_048, order[:96].astype(np.int32), shards=(64,) * 32)
+    assert not any(search(question, Kernel()))
+    found = next(filter(None, search(replace(question, thorough=True), Kernel())))
+    assert isinstance(found, Found) and found.recipe == Recipe("MosaicML py1e", 9176, 0, 4)
 
 
 def test_job_joined_in_mid_epoch_is_aligned() -> None:

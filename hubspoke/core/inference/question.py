@@ -8,7 +8,7 @@ import numpy.typing as npt
 from hubspoke.core.inference.documents import Documents, FoundSamples
 from hubspoke.core.inference.windows import FoundWindows, Windows
 from hubspoke.core.orders.candidates import BY_NAME
-from hubspoke.core.orders.mosaicml import Algorithm
+from hubspoke.core.orders.mosaicml import Algorithm, merged_samples
 
 FOLLOW_PARTS = 64  # of 2 s of a thread
 MOSAIC: dict[str, Algorithm] = {
@@ -88,6 +88,19 @@ class Build:
     count: int
     recipe: Recipe
     shards: tuple[int, ...] = ()
+
+
+def samples(request: Build) -> npt.NDArray[np.int32]:
+    """Of shards, by one of MosaicML's recipes, whose world is the canonical nodes."""
+    recipe = request.recipe
+    order = merged_samples(
+        list(request.shards),
+        canonical_nodes=recipe.world,
+        algorithm=MOSAIC[recipe.family],
+        seed=recipe.seed,
+        epoch=recipe.epoch,
+    )
+    return order.astype(np.int32)
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,6 +79,10 @@ class Kernel(Protocol):
         """`core.orders.webdataset.shard_orders` of so many workers, merged."""
         ...
 
+    def samples(self, request: Build) -> Order:
+        """`core.inference.question.samples`."""
+        ...
+
     def scan(
         self,
         first: int,
@@ -175,13 +179,7 @@ def build(request: Build, kernel: Kernel) -> Order:
     if recipe.family == TORCH.name:
         return kernel.order(n, recipe.seed)
     if recipe.family in MOSAIC:
-        return mosaicml.merged_samples(
-            list(request.shards),
-            canonical_nodes=recipe.world,
-            algorithm=MOSAIC[recipe.family],
-            seed=recipe.seed,
-            epoch=recipe.epoch,
-        ).astype(np.int32)
+        return kernel.samples(request)
     if recipe.family in WEBDATASET:
         return kernel.shards(n, WEBDATASET[recipe.family], recipe.seed, recipe.world)
     made = BY_NAME[recipe.family].build(n, recipe.seed, recipe.epoch, recipe.world)
@@ -231,11 +229,12 @@ def _thorough(question: Question, kernel: Kernel) -> list[Iterator[Found | None]
     typed, all_ = (range(0, most, SLICE_SEEDS) for most in (TYPED_SEEDS, ALL_SEEDS))
     far = range(EPOCHS_THOROUGH)
     return [
+        # Of many samples in shards few recipes were tried before, and default seeds are likelier.
+        _sharded(question, kernel, ITEMS_BUILT_THOROUGH),
         _by_prefix(question, kernel, typed, skip=LOADER_WORDS),
         # Most loaders are given no seed, and few are met after their first epochs.
         _by_prefix(question, kernel, all_),
         _whole(question, kernel, FAMILIES, far, ITEMS_BUILT_THOROUGH),
-        _sharded(question, kernel, ITEMS_BUILT_THOROUGH),
         _whole(question, kernel, STREAMS, far, ITEMS_BUILT_THOROUGH // STREAM_COST),
     ]
 

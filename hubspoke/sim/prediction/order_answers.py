@@ -11,8 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from hubspoke.adapters.seed_search import SeedSearch
-from hubspoke.core.inference.question import Answer, Request
-from hubspoke.core.inference.search import ALL_SEEDS, LIKELY_SEEDS, SLICE_SEEDS, search
+from hubspoke.core.inference.question import Answer, Build, Request
+from hubspoke.core.inference.search import (
+    ALL_SEEDS,
+    LIKELY_SEEDS,
+    SAMPLE_COST,
+    SLICE_SEEDS,
+    search,
+)
 from hubspoke.core.inference.windows import SLICE_WORDS, Windows
 from hubspoke.sim.prediction.engine import Engine
 
@@ -41,6 +47,10 @@ class PlantedSeeds:
     def shards(self, n: int, buffer: int, seed: int, world: int) -> npt.NDArray[np.int32]:
         self.built += n
         return self._real.shards(n, buffer, seed, world)
+
+    def samples(self, request: Build) -> npt.NDArray[np.int32]:
+        self.built += SAMPLE_COST * request.count
+        return self._real.samples(request)
 
     def scan(
         self,
