@@ -53,11 +53,10 @@ class Following:
 
     def propose(self, s: Stream, now: float, hide_s: float, ahead: Ahead) -> list[Candidate]:
         """What the stream will read next. ahead: how much it may have ahead."""
-        # Reads that had to wait although the pattern was known: the path is worse or the
-        # consumer faster than believed, so look further ahead, at most once a round trip.
-        known = s.pattern in FOLLOWED and s.accesses > YOUNG_ACCESSES
-        if s.waits and known and now - s.boosted_at > hide_s:
-            s.boost, s.boosted_at = min(s.boost * 1.5, self._depth.boost_max), now
+        if not s.waits:
+            s.boost.calm(now)
+        elif s.pattern in FOLLOWED and s.accesses > YOUNG_ACCESSES:
+            s.boost.waited(now, hide_s, self._depth.boost_max)
         waited, s.waits = s.waits > 0, 0
         found: list[Candidate] = []
         if waited or s.pattern is not Pattern.SEQUENTIAL:

@@ -17,6 +17,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from hubspoke.core.boost import Boost
 from hubspoke.core.cache import CachedObject
 from hubspoke.core.ids import PAGE_BYTES, ReadState
 from hubspoke.core.page_marks import PageMarks
@@ -169,8 +170,7 @@ class Stream:
     last_at: float = 0.0
     last_read: int = 0  # which read of the object was the last of this stream
     waits: int = 0  # reads that were not hits since the last proposal
-    boost: float = 1.0
-    boosted_at: float = float("-inf")
+    boost: Boost = field(default_factory=Boost)
     chained: int = 0  # how many objects in a row this stream has followed
     runway_to: int = 0  # end of what was proposed for an outage
     planned: int = 0  # end of what was proposed so far; beyond the object: of what follows it

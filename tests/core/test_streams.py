@@ -196,7 +196,7 @@ def test_what_was_planned_is_not_proposed_again() -> None:
 def test_what_is_read_later_comes_later() -> None:
     obj = an_object(256 * MIB)
     (s,) = observed(StreamTable(), accesses(obj, list(range(0, 8 * MIB, 8 * KIB))))
-    s.boost = 8.0
+    s.boost.factor = 8.0
     found, _ = sequential.propose(s, 1.0, 2.0, DepthConfig(), ahead=AHEAD)
     assert 2 < len(found) <= sequential.PARTS_MAX
     rate = s.rate.per_second(1.0)

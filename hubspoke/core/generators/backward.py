@@ -40,7 +40,7 @@ def propose(
     if not judge(s, ahead):
         return []
     rate = max(s.rate.per_second(now), 1.0)
-    depth = rate * hide_s * s.boost + s.spread
+    depth = rate * hide_s * s.boost.factor + s.spread
     s.hide_bytes = int(min(max(depth, ahead.least), config.ceiling_bytes, ahead.most))
     if not waited and s.recent_lo - s.planned >= s.hide_bytes:
         return []

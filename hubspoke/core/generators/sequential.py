@@ -143,7 +143,7 @@ def propose(
         s.hide_bytes = 0
         return [], 0
     rate = s.rate.per_second(now)
-    depth = rate * hide_s * s.boost + s.spread
+    depth = rate * hide_s * s.boost.factor + s.spread
     if s.pattern is not Pattern.SEQUENTIAL:
         depth = min(depth, YOUNG_DEPTH * s.bytes_read)
     s.hide_bytes = int(min(max(depth, ahead.least), config.ceiling_bytes, ahead.most))

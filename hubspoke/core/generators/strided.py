@@ -27,7 +27,7 @@ def propose(s: Stream, hide_s: float, *, waited: bool = False) -> list[Candidate
     for cursor in s.clients.values():
         if cursor.confirmed >= CONFIRMED_MIN and cursor.jump:
             length, period = cursor.last_run_length, max(cursor.period_s, 1e-3)
-            count = max(RUNS_AHEAD_MIN, math.ceil(hide_s * s.boost / period))
+            count = max(RUNS_AHEAD_MIN, math.ceil(hide_s * s.boost.factor / period))
             count = min(count, max(1, BYTES_AHEAD_MAX // length))
             ahead += count * length
             if cursor.run_start != cursor.proposed_at or waited:
