@@ -22,7 +22,6 @@ from hubspoke.adapters.outcomes_file import OutcomesFile
 from hubspoke.core import beliefs
 from hubspoke.core.ids import (
     Change,
-    ObjectEntry,
     ObjectName,
 )
 from hubspoke.core.inference.question import Answer
@@ -50,6 +49,7 @@ from hubspoke.spoke.filler import Filler
 from hubspoke.spoke.follower import Follower
 from hubspoke.spoke.hints import HintPosts
 from hubspoke.spoke.late_folder import take_in
+from hubspoke.spoke.listing import FolderListing
 from hubspoke.spoke.looks import Looks
 from hubspoke.spoke.order_search import OrderSearch
 from hubspoke.spoke.predicting import Predicting
@@ -63,25 +63,10 @@ from hubspoke.spoke.whole import WholeFiles
 
 log = logging.getLogger(__name__)
 
-FOLDER_LIST_MAX = 1_024
 RESOLVED_KEPT_MAX = 4_096
 STREAMS_SHOWN_MAX = 256  # 50 us each, between reads
 SETTLE_S = 10.0  # a disk that takes longer is slow, and no reason to wait for
 DRIVES_INTERVAL_S = 15.0  # Prometheus' usual interval
-
-
-class _Listing:
-    """core.generators.Listing over the replica."""
-
-    def __init__(self, namespace: NamespaceStore) -> None:
-        self._namespace = namespace
-
-    def following(self, name: ObjectName, limit: int) -> list[tuple[ObjectName, ObjectEntry]]:
-        folder = name.key[: name.key.rfind("/") + 1]
-        records = self._namespace.scan(
-            name.bucket, prefix=folder, after=name.key, limit=min(limit, FOLDER_LIST_MAX)
-        )
-        return [(r.name, r.entry) for r in records if "/" not in r.name.key[len(folder) :]]
 
 
 class SpokeService:
@@ -122,7 +107,7 @@ class SpokeService:
         self.clock = clock
         config = tuning.core_config(searching=search is not None)
         self.core = SpokeCore(
-            config, ranker.score, _Listing(namespace), clock.now(), clock.unix_ns()
+            config, ranker.score, FolderListing(namespace), clock.now(), clock.unix_ns()
         )
         self._remembered = Remembered(self.core.prediction.scoring.outcomes, outcomes)
         self.filler = Filler(self.core, link, self.disks, clock, tuning.spoke_id)

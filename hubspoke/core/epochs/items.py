@@ -78,10 +78,14 @@ class ListedItems:
         self._bytes = 0  # of all items
         self._few: dict[str, tuple[int, int]] = {}  # looked up last: first item (-1: none) and size
 
-    def grow(self) -> None:
-        """Read the next slice of the listing."""
-        if self.complete:
-            return
+    def grow(self, slices: int = 1) -> None:
+        """Read the next slices of the listing."""
+        for _ in range(slices):
+            if self.complete:
+                return
+            self._grow()
+
+    def _grow(self) -> None:
         found = self._listing.following(self._last, SLICE_NAMES)
         cut = len(self.folder[1])
         keys = [name.key for name, _ in found]
