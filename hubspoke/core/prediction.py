@@ -125,9 +125,9 @@ class Prediction:
         ahead = self._ahead(now)
         for s in sorted(moved, key=attrgetter("stream_id")):
             found = self.layouts.propose(s, moved[s], now, hide_s)
-            if found is None:
+            if found is None and not self._explained(s, now):
                 found = self._following.propose(s, now, hide_s, ahead)
-            candidates += found
+            candidates += found or []
         self._relearning.look(moved, accesses, relearned)
         candidates += self.layouts.take(now)
         candidates += self._items(now, hide_s)
@@ -145,6 +145,12 @@ class Prediction:
         obsolete = self._queue(found, now, lambda of: [1.0] * len(of))
         self.hints.gave_up |= self._scheduler.gave_up
         return obsolete
+
+    def _explained(self, s: Stream, now: float) -> bool:
+        """Whether a known order says what is read there. Among many random reads some lie as in a
+        scan of a few megabytes."""
+        known = self.epochs.sets.get(s.obj.data_set.folder)
+        return known is not None and known.explains(now)
 
     def next_look(self, now: float) -> float | None:
         """When to `predict` although nobody reads, for posted plans; None: no need."""

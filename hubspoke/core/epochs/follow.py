@@ -137,7 +137,7 @@ class Follower:
     def head(self) -> int:
         """So many places are read by the workers' first batches, of which each has two at a time,
         and until more of a new epoch can be here."""
-        return 3 * self.order.window + JUDGED
+        return 4 * self.order.window + JUDGED
 
     def guesses(self) -> "list[Follower]":
         """Of orders that the next epoch may have, as long as its own is not known."""

@@ -15,7 +15,7 @@ from hubspoke.core.epochs.items import ListedItems
 from hubspoke.core.epochs.job import Job, Numbers
 from hubspoke.core.epochs.jobs import Jobs
 from hubspoke.core.epochs.known import KnownOrder
-from hubspoke.core.epochs.shelf import SOON, Shelf
+from hubspoke.core.epochs.shelf import IDLE_S, SOON, Shelf
 from hubspoke.core.epochs.survey import Survey
 from hubspoke.core.epochs.trust import Trust
 from hubspoke.core.eviction.by_item import ItemPages, Wanted
@@ -62,6 +62,11 @@ class ItemSet:
     def comes(self) -> bool:
         """Whether all that is unread is fetched, as soon as the path carries it."""
         return self.data_set is not None
+
+    def explains(self, now: float) -> bool:
+        """Whether the order of all that is read of it is known."""
+        jobs = [j for j in self.jobs.all if now - j.last_at < IDLE_S]
+        return self.small and bool(jobs) and all(j.follower is not None for j in jobs)
 
     def take(self, reads: ItemReads, now: float, relearned: Relearned) -> None:
         """Reads in order of time."""
@@ -149,6 +154,7 @@ class ItemSet:
                 self.shelf.surveyed()
                 self._farther.again()
         self._look_after(given_up=given_up)
+        ahead_s *= known_order.AHEAD
         found: list[Candidate] = []
         for job in self.shelf.counted:
             if job.follower is not None:
