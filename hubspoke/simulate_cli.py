@@ -19,7 +19,7 @@ InferOrder = Annotated[
     option("--infer-order", "on|off", "Find seeds of shuffles (on); twice for both."),
 ]
 SearchSeconds = Annotated[
-    float | None, option("--search-seconds", "S", "What trying all 2^32 seeds takes (60).")
+    float | None, option("--search-seconds", "S", "What trying all 2^32 seeds takes (210).")
 ]
 
 

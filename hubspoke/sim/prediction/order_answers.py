@@ -22,8 +22,9 @@ from hubspoke.core.inference.search import (
 from hubspoke.core.inference.windows import SLICE_WORDS, Windows
 from hubspoke.sim.prediction.engine import Engine
 
-# Two threads at nice 19 beside a job, 2^32 seeds (bench/seed_search.py).
-SEARCH_S = 60.0
+# All 2^32 seeds, two threads at nice 19 on two processors beside hub, path, spoke and job: of these
+# 141 s were two thirds (bench/live_workloads.py W5; with nothing beside it, 48 s).
+SEARCH_S = 210.0
 ASKED_S = 0.02  # there and back, and what is likely
 WORD_S = 30e-9  # of a stream that windows are looked for in, half as fast as alone
 ITEM_S = 30e-9  # to build an item of an order and to hand it over
