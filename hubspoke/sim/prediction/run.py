@@ -21,7 +21,7 @@ from hubspoke.traces.format import read_trace
 
 PARTS_MAX = 1_024
 # The longest first, or it would run alone at the end.
-LONGEST_FIRST = ("W8", "W4", "W5", "W6", "W6H", "W7", "W12", "W10", "W9", "W3", "W2", "W1")
+LONGEST_FIRST = ("W7", "W8", "W4", "W5", "W6", "W6H", "W12", "W10", "W9", "W3", "W2", "W1")
 OURS = "hubspoke"
 
 
