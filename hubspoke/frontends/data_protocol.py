@@ -4,10 +4,10 @@
   the parser's own callback, without a task, a scope or an event: `AnswerNow`.
 - *Known heads*: a request that is, but for the digits of its range, byte for byte one that was
   answered directly before is answered without the parser: what the parser would say is known.
-- *Zero copy*: bytes of an open file go from the page cache to the socket by sendfile(2), for
-  direct answers and for tasks (ASGI extension `http.response.zerocopysend`). uvloop's transports
-  have no sendfile, so it is called on a duplicate of their descriptor, which the loop can watch;
-  the transport's own buffer must be empty before, or bytes would overtake each other.
+- *Spans*: bytes of an open file go from the page cache to the socket as the client takes them
+  (`sending`), for direct answers and for tasks (ASGI extension `http.response.zerocopysend`). They
+  are sent on a duplicate of the transport's descriptor, which the loop can watch; the transport's
+  own buffer must be empty before, or bytes would overtake each other.
 
 Decides nothing about HTTP that uvicorn decides; anything unusual takes uvicorn's way. A client
 that stops reading holds one file descriptor and no memory, until SEND_STALL_S are over. Heads have
@@ -275,7 +275,7 @@ class DataProtocol(HttpToolsProtocol):
             return
         self.on_response_complete()
 
-    # -- zero copy ----------------------------------------------------------------------------
+    # -- spans --------------------------------------------------------------------------------
 
     def _socket(self) -> socket.socket:
         if self._duplicate is None:
@@ -357,7 +357,7 @@ class DataProtocol(HttpToolsProtocol):
         cycle.scope["extensions"] = {EXTENSION: {}, PARTS: {}}
         self._running = cycle
 
-        async def with_zero_copy(scope: Any, receive: Any, send: Any) -> None:
+        async def with_spans(scope: Any, receive: Any, send: Any) -> None:
             async def send_or_span(message: Any) -> None:
                 if message["type"] == EXTENSION:
                     await self._send_span(cycle, message)
@@ -377,7 +377,7 @@ class DataProtocol(HttpToolsProtocol):
                 cycle.disconnected = True
                 self.transport.close()
 
-        super()._start_asgi_task(cycle, with_zero_copy)
+        super()._start_asgi_task(cycle, with_spans)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._sending is not None:

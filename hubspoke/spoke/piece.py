@@ -34,7 +34,7 @@ from hubspoke.spoke.waiters import Need
 
 log = logging.getLogger(__name__)
 
-# Up to here a copy through Python is cheaper than the three calls that sendfile takes.
+# Up to here one read at once is cheaper than to lend the file.
 COPIED_BYTES_MAX = 64 << 10
 # A lent span pins its blocks for as long as its client takes; longer reads go piece by piece.
 LENT_BYTES_MAX = 64 << 20

@@ -1,4 +1,4 @@
-"""Direct answers and zero copy on real sockets: order, release, slow and vanishing clients."""
+"""Direct answers and spans of files on real sockets: order, release, slow and vanishing clients."""
 
 import asyncio
 import os
