@@ -37,7 +37,7 @@ class ReadFolder:
     folder: Folder
     items: ListedItems | None = None
     waiting: list[Access] = field(default_factory=list)
-    grown_at: float = 0.0  # when the listing was read last
+    grown_at: float = 0.0  # when the listing was read last; 0: never
     tries: int = 0
     passed: int = 0  # reads since the last try
     judged: int = 0  # of the records' length
@@ -112,8 +112,8 @@ class DataSets:
             record = kind if isinstance(kind, Records) else None
             items = known.items = ListedItems(known.folder, self._listing, record=record)
             items.whole = record is not None or to_the_end(known.waiting)
-        now = reads[-1].at
-        items.grow(min(max(int((now - known.grown_at) / SLICE_S), 1), SLICES_MAX))
+        now, before = reads[-1].at, known.grown_at or reads[-1].at
+        items.grow(min(max(int((now - before) / SLICE_S), 1), SLICES_MAX))
         known.grown_at = now
         if not items.complete:
             return None
