@@ -233,7 +233,7 @@ class CacheFolder:
 
     def lend_now(self, number: int, offset: int, length: int) -> FileSpan | None:
         """A span if the page cache has it, as far as samples tell: a disk read of a page or two
-        inside sendfile is no harm, of megabytes would stop the loop."""
+        while it is sent is no harm, of megabytes would stop the loop."""
         fd, byte = self._files.acquire_now(number), bytearray(1)
         if fd is None:
             return None

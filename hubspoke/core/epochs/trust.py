@@ -23,15 +23,10 @@ class Trust:
     def __init__(self, n: int, bytes_mean: float) -> None:
         """n: items. bytes_mean: of one."""
         self._brought = np.zeros(n, np.bool_)  # and not read since
-        self._count = 0
+        self._count = 0  # of these
         self._used = self._wasted = 0.0
         self._prior = PRIOR_BYTES / max(1.0, bytes_mean)
         self._least = LEAST_BYTES / max(1.0, bytes_mean)
-
-    @property
-    def unread(self) -> int:
-        """Items that were brought and not read since."""
-        return self._count
 
     @property
     def precision(self) -> float:
