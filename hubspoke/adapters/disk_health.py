@@ -24,8 +24,8 @@ T = TypeVar("T")
 
 READ_THREADS = 4  # NVMe reads 256 KiB in 0.1 ms: four keep it busy, and a hung disk holds no more
 # Frames of at most 256 KiB: what a disk may be behind before fills pass it by. A file system that
-# commits its journal holds a write up for 50 ms and more, in which 30 MB arrive at 600 MB/s.
-WRITES_PENDING_MAX = 128
+# commits its journal holds a write up for 50 to 250 ms, in which 60 MB arrive at 250 MB/s.
+WRITES_PENDING_MAX = 256
 READS_PENDING_MAX = 256
 PROBE_DEADLINE_S = 1.0  # with an fsync, which waits for others' writes too
 OPEN_S = 30.0  # an index of a million frames is read in two

@@ -8,6 +8,8 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -48,16 +50,28 @@ def checkout(folder: Path) -> Path:
     return folder
 
 
+@pytest.fixture
+def memory_folder(tmp_path: Path) -> Iterator[Path]:
+    """On a file system in memory where there is one: a drive that other tests keep busy for 250 ms
+    is passed by, and the second read of the block is then no hit."""
+    shared = Path("/dev/shm")
+    if not shared.is_dir() or shutil.disk_usage(shared).free < 1 << 30:
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=shared) as folder:
+        yield Path(folder)
+
+
 @pytest.mark.skipif(
     any(shutil.which(name) is None for name in ("bash", "make", "curl")),
     reason="the block needs bash, make and curl",
 )
 @pytest.mark.timeout(2 * WAIT_S)
-def test_the_ten_lines_run_as_printed(tmp_path: Path) -> None:
+def test_the_ten_lines_run_as_printed(tmp_path: Path, memory_folder: Path) -> None:
     taken = [port for port in PORTS if _taken(port)]
     if taken:
         pytest.skip(f"ports {taken} are in use, and the block has the default ones")
-    folder = checkout(tmp_path / "checkout")
+    folder = checkout(memory_folder / "checkout")
     clean = {k: v for k, v in os.environ.items() if not k.startswith("HUBSPOKE_")}
     shell = subprocess.Popen(
         ["bash"],
