@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from ctypes.util import find_library
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ def why_not() -> str | None:
         return "no /dev/fuse to open"
     if shutil.which("fusermount3") is None:
         return "no fusermount3 (apt-get install fuse3)"
+    if found := find_library("fuse3"):  # mfusepy prefers libfuse 2, which s3fs brings along
+        os.environ.setdefault("FUSE_LIBRARY_PATH", found)
     try:
         import mfusepy
     except (ImportError, OSError) as e:
