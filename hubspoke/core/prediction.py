@@ -108,7 +108,7 @@ class Prediction:
 
         def opened(a: Access, stream: Stream | None) -> None:
             if self._config.prefetch and (stream is None or not stream.chained):
-                candidates.extend(self._opened(a.obj, now, hide_s, whole=stream is None))
+                candidates.extend(self._opened(a, now, hide_s, whole=stream is None))
 
         moved = self.streams.observe(accesses, born, opened)
         if not self._config.prefetch:
@@ -231,16 +231,16 @@ class Prediction:
         want = self._line(now) - outstanding
         return self._heads.propose(want, room, self.epochs.sets, now)
 
-    def _opened(
-        self, obj: CachedObject, now: float, hide_s: float, *, whole: bool
-    ) -> list[Candidate]:
-        folder = obj.data_set.folder
+    def _opened(self, a: Access, now: float, hide_s: float, *, whole: bool) -> list[Candidate]:
+        obj, folder = a.obj, a.obj.data_set.folder
         if self._heads.shuffled(folder):
             return []
         size = min(obj.size, next_object.WHOLE_BYTES_MAX)
         floor = self._config.depth.floor_bytes
         most = NEVER if whole else self.habits.of_next(folder)
         known, room = self.epochs.sets.get(folder), None
+        if known is not None and known.jobs.follows(a.client):
+            return []  # of hundreds a second a walk beside them would not be seen
         if known is not None and known.comes and known.shelf.exact:
             # What is here is needed sooner than what a scan reads, most of which goes at once.
             room = int(self._cache.capacity * SCAN_SHARE)

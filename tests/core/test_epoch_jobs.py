@@ -5,7 +5,7 @@ import numpy.typing as npt
 import pytest
 
 from hubspoke.core.epochs.job import Job
-from hubspoke.core.epochs.jobs import Jobs
+from hubspoke.core.epochs.jobs import JOBS_MAX, Jobs
 from hubspoke.core.epochs.known import KnownOrder
 
 N = 10_000
@@ -251,3 +251,75 @@ def test_connections_may_change() -> None:
     for at in range(0, 2 * N, 5):
         jobs.take(order[at : at + 5], [f"connection {at}"] * 5, at / 1_000)
     assert len(jobs.all) == 1 and jobs.all[0].epoch == 1 and jobs.all[0].believed
+
+
+# -- a client nobody knows ----------------------------------------------------------------------
+
+
+def followed(*orders: npt.NDArray[np.int32], until: int) -> Jobs:
+    """Jobs that have read so far in orders that are known."""
+    jobs = Jobs(N)
+    run(jobs, list(orders), until)
+    by_first = {job.order[0]: job for job in jobs.all}
+    for order in orders:
+        by_first[int(order[0])].adopt(known(order))
+    return jobs
+
+
+def test_a_scan_through_what_a_job_reads_is_a_job_of_its_own_and_spoils_no_order() -> None:
+    """One read of it among sixteen is less than what would make the order be dropped at once."""
+    order, walk = shuffled(0), np.arange(N, dtype=np.int32)
+    jobs = followed(order, until=1_000)
+    for at in range(1_000, 5_000, 16):
+        jobs.take(order[at : at + 16], [f"0/{i % WORKERS}" for i in range(16)], at / 1_000)
+        step = (at - 1_000) // 16
+        jobs.take(walk[step : step + 1], ["scan"], at / 1_000)
+    reads, scan = jobs.all
+    assert reads.follower is not None and reads.count == 5_000 and not reads.repeats
+    assert scan.walks and list(scan.order) == list(range(250))
+    assert jobs.follows("0/0") and not jobs.follows("scan") and not jobs.follows("nobody")
+
+
+def test_a_new_client_joins_the_job_whose_order_it_reads() -> None:
+    orders = shuffled(0), shuffled(1)
+    jobs = followed(*orders, until=1_500)
+    first, second = (next(j for j in jobs.all if j.order[0] == o[0]) for o in orders)
+    for at in range(1_500, 2_500, 5):
+        for i, order in enumerate(orders):
+            jobs.take(order[at : at + 5], [f"{i}/new {at // 20}"] * 5, at / 1_000)
+    assert len(jobs.all) == 2
+    assert list(first.order) == orders[0][:2_500].tolist()
+    assert list(second.order) == orders[1][:2_500].tolist()
+
+
+def test_new_clients_at_the_end_of_an_order_begin_the_next_epoch_of_its_job() -> None:
+    """Workers are started anew for each epoch, which begins before the last has ended."""
+    order, following = shuffled(0), shuffled(5)
+    jobs = followed(order, until=1_000)
+    run(jobs, [np.concatenate([order[:-8], order[-8:]])[1_000:]], N - 1_000)
+    for at in range(0, 200, 5):
+        jobs.take(following[at : at + 5], [f"0/next {at}"] * 5, (N + at) / 1_000)
+    assert len(jobs.all) == 1 and jobs.all[0].epoch == 1 and jobs.all[0].count == 200
+
+
+def test_new_clients_of_a_job_that_stopped_in_the_middle_of_its_order_are_its_own() -> None:
+    """It was started again."""
+    order, following = shuffled(0), shuffled(5)
+    jobs = followed(order, until=4_000)
+    now = jobs.all[0].last_at + jobs.all[0].patience_s
+    strangers = following[jobs.all[0].follower.place[following] > 5_000][:2]  # type: ignore[union-attr]
+    jobs.take(strangers[:1], ["1/0"], now + 0.1)
+    assert len(jobs.all) == 1
+    jobs.take(strangers[1:], ["1/1"], now + 0.2)  # it goes on, and this is another
+    assert len(jobs.all) == 2
+
+
+def test_there_are_never_more_than_so_many_jobs() -> None:
+    order = shuffled(0)
+    jobs = followed(order, until=2_000)
+    for i in range(JOBS_MAX + 4):
+        far = order[8_000 + i : 8_001 + i]
+        jobs.take(far, [f"stranger {i}"], 2.0)
+        for job in jobs.all[1:]:
+            job.adopt(known(far))
+    assert len(jobs.all) <= JOBS_MAX

@@ -46,10 +46,14 @@ class Follower:
         self._next: Follower | None = None
         self._guessed: dict[KnownOrder, Follower] = {}
 
+    @property
+    def _slack(self) -> int:
+        """Places beside the window that may still be another worker's."""
+        return 2 * self.order.window + JUDGED
+
     def moved(self, items: Numbers, read: npt.NDArray[np.bool_]) -> bool:
         """Items were read, and `read` says so. Returns whether the order still fits."""
-        at = self.place[items]
-        slack = 2 * self.order.window + JUDGED
+        at, slack = self.place[items], self._slack
         fits = (at >= self.base - slack) & (at <= self.front + slack)
         if len(items) > JUDGED:  # what was read before the order was known, from wherever
             middle = int(np.median(at[-JUDGED:]))
@@ -120,9 +124,18 @@ class Follower:
             if done < len(step):
                 return
 
+    def awaits(self, item: int) -> bool:
+        """Whether the item is among those that may be read next."""
+        return bool(self.base - self._slack <= self.place[item] <= self.front + self._slack)
+
+    @property
+    def ends(self) -> bool:
+        """Whether the next epoch begins soon, or has begun in another order."""
+        return self.front + self.head >= len(self.order.items)
+
     def begins(self, items: Numbers) -> bool:
         """Whether most of these are among the first of the order."""
-        near = self.place[items] < 2 * self.order.window + JUDGED
+        near = self.place[items] < self._slack
         return bool(near.mean() >= 0.5)
 
     def following(self) -> "Follower | None":

@@ -6,8 +6,11 @@ share at random exceeds what they do share: each client joins the group where th
 none moves. Looked at when the repeats inside of a job have doubled, so that it costs little and
 an early mistake is mended.
 
-Loaders open connections anew; a client nobody knows joins the job that was read last and is
-grouped when it repeats an item of it. Beyond CLIENTS_MAX clients the rest count as one.
+Loaders open connections anew. A client nobody knows joins the job whose order has its first item
+next; where the orders of all jobs are known and go on elsewhere it is a job of its own, or a scan
+through what two jobs read would spoil the order of one of them; else it joins the job that was
+read last and is grouped when it repeats an item of it. Beyond CLIENTS_MAX clients the rest count
+as one.
 """
 
 from collections.abc import Sequence
@@ -41,7 +44,10 @@ class Jobs:
         if not len(items):
             return []
         known = self._clients
-        who = [known[c] if c in known else self._client(c) for c in clients]
+        who = [
+            known[c] if c in known else self._client(c, int(items[i]), now)
+            for i, c in enumerate(clients)
+        ]
         began = []
         if len(self.all) == 1:
             job = self.all[0]
@@ -62,17 +68,34 @@ class Jobs:
                 break
         return began
 
-    def _client(self, client: str) -> int:
+    def follows(self, client: str) -> bool:
+        """Whether the order is known in which the client reads."""
+        found = self._clients.get(client)
+        return found is not None and self._job_of[found].follower is not None
+
+    def _client(self, client: str, item: int, now: float) -> int:
         found = self._clients.get(client)
         if found is None:
             found = min(len(self._clients), CLIENTS_MAX - 1)
             self._clients[client] = found
             if found == len(self._job_of):
-                latest = max(self.all, key=lambda j: j.last_at) if self.all else self._add()
-                self._job_of.append(latest)
+                self._job_of.append(self._home(item, now))
             if len(self._clients) > 64 * CLIENTS_MAX:
                 del self._clients[next(iter(self._clients))]
         return found
+
+    def _home(self, item: int, now: float) -> Job:
+        """Whose a client is that begins with this item."""
+        latest = sorted(self.all, key=lambda j: j.last_at, reverse=True)
+        orders = [j.follower for j in latest]
+        for job, f in zip(latest, orders, strict=True):
+            if f is not None and f.awaits(item):
+                return job
+        for job, f in zip(latest, orders, strict=True):
+            # At its end come other clients for the next epoch, and so they do after a restart.
+            if f is None or f.ends or now - job.last_at > job.patience_s:
+                return job
+        return self._add() if len(latest) < JOBS_MAX else latest[0]
 
     def _add(self) -> Job:
         self._made += 1
