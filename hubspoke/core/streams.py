@@ -207,6 +207,13 @@ class Stream:
         return self.recent.bytes / max(1, self.hi - self.recent_lo)
 
     @property
+    def in_a_row(self) -> float:
+        """The same of what its clients each read in a row so far."""
+        lo, hi = self.recent_lo, self.hi
+        runs = [min(c.run_end, hi) - max(c.run_start, lo) for c in self.clients.values()]
+        return sum([n for n in runs if n > 0]) / max(1, hi - lo)
+
+    @property
     def surprise(self) -> float:
         """See `surprise`: of the reads of the front among all reads of the object since, or of
         one client's reads each of which goes on where the one before has ended."""

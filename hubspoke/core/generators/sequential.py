@@ -24,6 +24,8 @@ YOUNG_DENSITY_MIN = 0.1  # 8 workers' first reads, one record of every ten
 YOUNG_ACCESSES = 4
 SURE_ACCESSES = 8  # so many reads are enough to call a front sequential
 DECIDED_ACCESSES = 16  # or random, if it is sparse
+# But not while this share goes on where its client was, or most clients have just begun.
+ADJACENT_MIN, DECIDED_MAX, BEGUN_MAX = 0.7, 1_024, 128
 # Of random reads, what is fetched for nothing by chance may be a hundredth of what is read.
 CHANCE_MAX = 0.01
 YOUNG_DEPTH = 4  # times what was read so far, until it is sure
@@ -53,14 +55,14 @@ def judge(s: Stream, ahead: Ahead) -> bool:
         if dense:
             s.pattern = Pattern.SEQUENTIAL
         elif s.pattern in (Pattern.SEQUENTIAL, Pattern.UNKNOWN):
-            strided = s.density >= YOUNG_DENSITY_MIN or any(c.confirmed for c in s.clients.values())
+            strided = _close(s) or any(c.confirmed for c in s.clients.values())
             s.pattern = Pattern.STRIDED if strided else Pattern.RANDOM
         return dense
     if s.pattern in (Pattern.STRIDED, Pattern.RANDOM):
         return False  # until the past says otherwise: in a small file random reads look dense
     if s.pattern is Pattern.SEQUENTIAL:
         # Handed on by the object before, or judged earlier: keep it while the front is close.
-        return s.accesses < 16 or s.density >= YOUNG_DENSITY_MIN
+        return s.accesses < 16 or _close(s)
     return _young(s, ahead)
 
 
@@ -69,7 +71,7 @@ def _scattered(s: Stream, ahead: Ahead) -> bool:
     no closer than chance puts them."""
     if s.pattern is Pattern.RANDOM and s.surprise < surprise_min(s, ahead):
         return True
-    return s.density < YOUNG_DENSITY_MIN and not any(c.confirmed for c in s.clients.values())
+    return not _close(s) and not any(c.confirmed for c in s.clients.values())
 
 
 def _young(s: Stream, ahead: Ahead) -> bool:
@@ -81,16 +83,34 @@ def _young(s: Stream, ahead: Ahead) -> bool:
         return False
     unlikely, least = s.surprise, surprise_min(s, ahead)
     narrow = unlikely >= SURPRISE_NARROW and s.spread <= NARROW_BYTES_MAX
-    close = narrow or s.density >= YOUNG_DENSITY_MIN
+    close = narrow or _close(s)
     if close and unlikely >= (2 * least if s.accesses >= SURE_ACCESSES else 3 * least):
         if s.recent.share_down < UP_MIN:
             s.pattern = Pattern.SEQUENTIAL
-    elif s.accesses >= (RECENT if close else DECIDED_ACCESSES) and (not close or unlikely < least):
+    elif s.accesses >= (RECENT if close else DECIDED_ACCESSES) and (
+        unlikely < least if close else not _read_on(s)
+    ):
         s.pattern = Pattern.RANDOM
     if unlikely < least or not close:
         return False
     adjacent = max(c.adjacent for c in s.clients.values())
     return s.accesses >= YOUNG_ACCESSES or adjacent > 0
+
+
+def _close(s: Stream) -> bool:
+    """Whether the reads of the front are close together. Of many clients that each read a long run
+    bit by bit, the last reads are far apart and the runs are not."""
+    return s.density >= YOUNG_DENSITY_MIN or s.in_a_row >= YOUNG_DENSITY_MIN
+
+
+def _read_on(s: Stream) -> bool:
+    """Whether clients read on where they were, or have just begun: then it is too early to call
+    the front random."""
+    again = s.accesses - len(s.clients)
+    if 4 * again < s.accesses:
+        return s.accesses < BEGUN_MAX
+    adjacent = sum([c.adjacent for c in s.clients.values()])
+    return adjacent >= ADJACENT_MIN * again and s.accesses < DECIDED_MAX
 
 
 def surprise_min(s: Stream, ahead: Ahead) -> float:

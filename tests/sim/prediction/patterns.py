@@ -184,3 +184,16 @@ def at_random(length: int, files: int, *, reads: int = 3_000, total: int = GIB) 
 
 def unpredictable() -> list[Workload]:
     return [at_random(length, n) for length in (4 * KIB, 128 * KIB, MIB) for n in (1, 32, 512)]
+
+
+def dealt_in_small_reads() -> Workload:
+    """W1 but for its length: 64 workers with a run of 192 KiB of each step, 4 KiB at a time, one
+    read after the other."""
+    ranks, run, read = 16, 192 * KIB, 4 * KIB
+
+    def of(epoch: int, rank: int, step: int) -> list[Read]:
+        at = (step * ranks + rank) * run
+        return [(0, offset, read) for offset in range(at, at + run, read)]
+
+    job = JobSpec(ranks, 4, 1.11, [16], of)
+    return workload("dealt in small reads", [4 * GIB], job)

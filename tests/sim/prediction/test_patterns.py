@@ -3,13 +3,21 @@
 import numpy as np
 import pytest
 
+from hubspoke.core.ids import ReadState
 from hubspoke.core.streams import Pattern
+from hubspoke.sim.prediction.recorder import CODES
 from hubspoke.sim.prediction.result import unique_pages
 from hubspoke.sim.prediction.run import Options, run_workload
 from hubspoke.sim.prediction.sim_spoke import SimSpoke
 from hubspoke.sim.prediction.workload import Workload
 from hubspoke.sim.prediction.world import World
-from tests.sim.prediction.patterns import Way, partly_read, recognised, unpredictable
+from tests.sim.prediction.patterns import (
+    Way,
+    dealt_in_small_reads,
+    partly_read,
+    recognised,
+    unpredictable,
+)
 
 WARM_UP_BATCHES = 10
 
@@ -29,6 +37,18 @@ def test_recognised_within_ten_batches_and_nothing_crosses_twice(way: Way) -> No
     patterns = [s.pattern for s in world.reader.core.prediction.streams if s.accesses >= 16]
     assert way.cold or patterns
     assert patterns.count(way.pattern) >= 0.9 * len(patterns)
+
+
+def test_runs_of_many_clients_are_one_front_before_the_first_of_them_has_ended() -> None:
+    """The last reads of 64 workers cover a fiftieth of what they span, until each jumps as far as
+    before: by then they have waited for two batches, read by read."""
+    world = World(dealt_in_small_reads(), search_s=None)
+    world.run()
+    reads = world.recorder.reads()
+    waited = reads.states != CODES[ReadState.HIT]
+    first = reads.batches < 8
+    assert np.mean(waited[first]) <= 0.15
+    assert not waited[reads.batches >= 9].any()
 
 
 @pytest.mark.parametrize("way", partly_read(), ids=lambda way: way.workload.title)
