@@ -29,9 +29,12 @@ class Following:
         habits: Habits,
         shuffled: Callable[[Folder], bool],
         left_out: Callable[[ObjectName], bool],
+        in_runs: Callable[[Stream], bool],
     ) -> None:
         """shuffled: whether an object after another in the folder's listing does not follow it.
-        left_out: whether this one is of a kind that readers pass by."""
+        left_out: whether this one is of a kind that readers pass by. in_runs: whether what its
+        clients read in a row ends where other pieces of the object did."""
+        self._in_runs = in_runs
         self._shuffled = shuffled
         self._left_out = left_out
         self._depth = depth
@@ -68,7 +71,9 @@ class Following:
     def _upwards(
         self, s: Stream, now: float, hide_s: float, ahead: Ahead, *, waited: bool
     ) -> list[Candidate]:
-        found, beyond = sequential.propose(s, now, hide_s, self._depth, waited=waited, ahead=ahead)
+        found, beyond = sequential.propose(
+            s, now, hide_s, self._depth, waited=waited, ahead=ahead, in_runs=self._in_runs
+        )
         if beyond and not self._shuffled(s.obj.data_set.folder):
             following = [
                 (name, entry)

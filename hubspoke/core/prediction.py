@@ -13,7 +13,7 @@ from hubspoke.core.cache import Cache
 from hubspoke.core.cached_object import CachedObject
 from hubspoke.core.epochs.epochs import Epochs
 from hubspoke.core.following import YOUNG_ACCESSES, Following
-from hubspoke.core.generators import blind_fill, heads, layout, next_object
+from hubspoke.core.generators import blind_fill, heads, layout, next_object, runs
 from hubspoke.core.generators.candidates import Ahead, Candidate, Listing
 from hubspoke.core.generators.runway import SHARE_OF_CACHE
 from hubspoke.core.habits import Habits
@@ -73,9 +73,11 @@ class Prediction:
         self.habits = Habits()
         self.layouts = layout.Layouts(cache, listing, config.depth, self.habits)
         self._heads = heads.Heads(listing, cache, self.habits)
+        self._runs = runs.Runs()
         self._following = Following(
-            config.depth, listing, self.habits, self._heads.shuffled, self._walks.left_out
-        )
+            config.depth, listing, self.habits, self._heads.shuffled, self._walks.left_out,
+            self._runs.within,
+        )  # fmt: skip
         self._relearning = Relearning(self.epochs)
         self.inference = Inference()
         self.hints = Hints(cache, config.depth, self.epochs.forget)
@@ -123,6 +125,7 @@ class Prediction:
         self.scoring.moved(list(moved), now)
         self.habits.moved(moved, hide_s)
         ahead = self._ahead(now)
+        candidates += self._runs.observe(accesses)
         for s in sorted(moved, key=attrgetter("stream_id")):
             found = self.layouts.propose(s, moved[s], now, hide_s)
             if found is None and not self._explained(s, now):

@@ -19,6 +19,7 @@ RULES: dict[str, tuple[float, float, int]] = {
     "sequential": (0.5, 0.99, 4),
     "backward": (0.5, 0.97, 4),
     "strided": (0.4, 0.97, 2),
+    "runs": (0.4, 0.97, 2),
     "next_object": (0.5, 0.98, 2),
     "layout": (0.6, 0.995, 1),
     "blind_fill": (0.4, 0.95, 3),

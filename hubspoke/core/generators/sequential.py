@@ -11,6 +11,7 @@ itself: reads as close together as this are not chance in an object this large.
 """
 
 import math
+from collections.abc import Callable
 
 from hubspoke.core.generators.candidates import Ahead, Candidate, DepthConfig
 from hubspoke.core.ids import PAGE_BYTES
@@ -40,8 +41,7 @@ HEAD_BYTES = 256 << 10  # a file opened at its start will usually be read on
 
 def judge(s: Stream, ahead: Ahead) -> bool:
     """Whether the stream is read densely, upwards; sets its pattern when that is sure."""
-    far = s.recent_lo - s.start >= PAST_BYTES_MIN  # most streams of many files are not yet
-    if far and s.past >= max(PAST_BYTES_MIN, 2 * s.spread if s.pattern is Pattern.UNKNOWN else 0):
+    if _past(s):
         # Judge by the past just behind the front, so that a change shows within a few front
         # widths, not when a whole file's average has moved.
         window = max(4 * s.spread, PAST_BYTES_MIN)
@@ -64,6 +64,13 @@ def judge(s: Stream, ahead: Ahead) -> bool:
         # Handed on by the object before, or judged earlier: keep it while the front is close.
         return s.accesses < 16 or _close(s)
     return _young(s, ahead)
+
+
+def _past(s: Stream) -> bool:
+    """Whether there is enough behind the front to judge by."""
+    far = s.recent_lo - s.start >= PAST_BYTES_MIN  # most streams of many files are not yet
+    least = 2 * s.spread if s.pattern is Pattern.UNKNOWN else 0
+    return far and s.past >= max(PAST_BYTES_MIN, least)
 
 
 def _scattered(s: Stream, ahead: Ahead) -> bool:
@@ -140,12 +147,14 @@ def propose(
     *,
     waited: bool = False,
     ahead: Ahead,
+    in_runs: Callable[[Stream], bool] = lambda s: False,
 ) -> tuple[list[Candidate], int]:
     """Candidates inside the stream's own object, and how many bytes beyond are due too, if they
     follow: beyond where its readers will leave it, if that is known.
 
     ahead: how much the cache can spare. waited: a read was no hit, so something
-    planned is not there: look at all of it again.
+    planned is not there: look at all of it again. in_runs: whether its clients are in the middle of
+    pieces whose ends are known; a stream without a past of its own is nothing else.
 
     Sets `s.hide_bytes`: what must be ahead of the front so that latency is hidden.
     """
@@ -170,7 +179,7 @@ def propose(
     part = part_bytes(rate, ahead.most)
     left = s.planned - s.hi - s.hide_bytes
     s.look_at = s.hi + max(PAGE_BYTES, min(left // 2, s.hide_bytes // 4))
-    if waited or left < 0:
+    if (waited or left < 0) and (_past(s) or not in_runs(s)):
         # Extend by a whole part at a time: a request for every read would cost as many round
         # trips' worth of headers as the reads themselves.
         target = s.hi + s.hide_bytes + part

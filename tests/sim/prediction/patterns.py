@@ -182,6 +182,20 @@ def at_random(length: int, files: int, *, reads: int = 3_000, total: int = GIB) 
     return workload(title, [size] * files, job, capacity=total // 10)
 
 
+def in_pieces(clients: int, *, records: int = 1_024, total: int = GIB) -> Workload:
+    """Records of 112 KiB uniformly at random, each read in a row by 28 reads of 4 KiB."""
+    length, rng = 112 * KIB, random.Random(11)
+    places = [rng.randrange(total // length) * length for _ in range(records)]
+
+    def of(epoch: int, rank: int, step: int) -> list[Read]:
+        at = places[step * clients + rank]
+        return [(0, offset, 4 * KIB) for offset in range(at, at + length, 4 * KIB)]
+
+    job = JobSpec(clients, 1, 0.05, [records // clients], of)
+    title = f"random, 112 KiB in 28 reads, {clients} clients"
+    return workload(title, [total], job, capacity=total // 10)
+
+
 def unpredictable() -> list[Workload]:
     return [at_random(length, n) for length in (4 * KIB, 128 * KIB, MIB) for n in (1, 32, 512)]
 

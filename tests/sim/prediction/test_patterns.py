@@ -14,6 +14,7 @@ from hubspoke.sim.prediction.world import World
 from tests.sim.prediction.patterns import (
     Way,
     dealt_in_small_reads,
+    in_pieces,
     partly_read,
     recognised,
     unpredictable,
@@ -76,6 +77,20 @@ def test_random_reads_waste_little_and_wait_no_longer_than_without_prediction(
     assert on["egress_bytes"] <= 1.05 * off["egress_bytes"]
     assert on["p50_ms"] <= 1.02 * off["p50_ms"]
     assert on["p99_ms"] <= 1.02 * off["p99_ms"]
+
+
+@pytest.mark.parametrize("clients", [8, 64])
+def test_of_records_at_random_the_rest_is_brought_and_little_else(clients: int) -> None:
+    """Each record looks like a scan that begins; where the last ones ended is where it ends."""
+    world = World(in_pieces(clients), search_s=None)
+    world.run()
+    reads = world.recorder.reads()
+    later = reads.batches >= world.workload.jobs[0].steps[0] // 4
+    assert np.mean(reads.states[later] == CODES[ReadState.HIT]) >= 0.90, (
+        "all but the first ones of 28"
+    )
+    unique = 4096 * unique_pages(reads, np.ones(len(reads.at), dtype=bool))
+    assert world.path.delivered <= 1.40 * unique, "the first ones were taken for scans"
 
 
 def test_random_reads_are_not_called_anything_else() -> None:
