@@ -28,13 +28,14 @@ BYTES_MAX = 4 << 20  # of a run that are proposed at once
 
 
 class _Run:
-    """What a client reads in a row. told: up to where it was proposed."""
+    """What a client reads in a row. told: up to where it was proposed. alone: its last one was of
+    a read or two, so it may read in another way now than the others."""
 
-    __slots__ = ("end", "reads", "start", "told")
+    __slots__ = ("alone", "end", "reads", "start", "told")
 
-    def __init__(self, start: int, end: int) -> None:
+    def __init__(self, start: int, end: int, *, alone: bool) -> None:
         self.start, self.end, self.told = start, end, end
-        self.reads = 1
+        self.reads, self.alone = 1, alone
 
 
 @dataclass(slots=True)
@@ -77,9 +78,10 @@ class Runs:
             if run is not None and offset == run.end:
                 run.end += length
                 run.reads += 1
+                run.alone = False
             elif run is None or not run.start <= offset < run.end:
                 run = _begin(of, client, run, offset, length)
-            if run.end >= run.told and of.known:
+            if run.end >= run.told and not run.alone and of.known:
                 begun[number, client] = obj, of, run
         return [c for each in begun.values() if (c := _rest(*each)) is not None]
 
@@ -99,16 +101,19 @@ class Runs:
         longest = max(of.lengths)
         at = [run for client in s.clients if (run := of.by_client.get(client)) is not None]
         at = [run for run in at if s.recent_lo <= run.end <= s.hi]
-        return all(run.end - run.start <= longest for run in at)
+        return all(run.end - run.start <= longest and not run.alone for run in at)
 
 
 def _begin(of: _Runs, client: str, before: _Run | None, offset: int, length: int) -> _Run:
     """The client reads elsewhere than before."""
+    several = before is not None and before.reads >= READS_MIN
     if before is not None:
-        of.lengths.append(before.end - before.start if before.reads >= READS_MIN else 0)
+        of.lengths.append(before.end - before.start if several else 0)
     elif len(of.by_client) >= CLIENTS_MAX:
         del of.by_client[next(iter(of.by_client))]
-    run = of.by_client[client] = _Run(offset, offset + length)
+    run = of.by_client[client] = _Run(
+        offset, offset + length, alone=before is not None and not several
+    )
     return run
 
 
