@@ -48,6 +48,22 @@ def test_single_reads_and_pairs_say_nothing(piece: int) -> None:
         assert read(runs, at, piece * 4 * KIB, 4 * KIB) == []
 
 
+def test_reads_of_nothing_and_of_what_is_gone_are_no_reads() -> None:
+    runs = Runs()
+    for i in range(20):
+        at = (40 - i) << 24
+        read(runs, at, 8 * KIB, 4 * KIB)
+        for _ in range(3):
+            runs.observe([Access(OBJ, at + 8 * KIB, 0, "c", 0.0, ReadState.HIT)])
+    assert read(runs, 0, 4 * KIB, 4 * KIB) == []
+    gone = an_object(1 << 30)
+    gone.dead = True
+    runs = Runs()
+    for i in range(20):
+        for offset in range(i << 20, (i << 20) + 32 * KIB, 4 * KIB):
+            assert runs.observe([Access(gone, offset, 4 * KIB, "c", 0.0, ReadState.HIT)]) == []
+
+
 def test_a_scan_has_no_end_to_be_known() -> None:
     runs = Runs()
     assert read(runs, 0, 8 << 20, 64 * KIB) == []

@@ -7,6 +7,8 @@ a first read says all; and what would be taken for a scan of its own (`sequentia
 is left to this.
 
 Silent where reads are single, and where nobody has jumped yet: then other generators know better.
+Counted by object and not by stream as jumps are (`streams.Cursor`): each piece may be a new stream,
+and a client's jump from one to another is what ends a run.
 """
 
 from collections import OrderedDict, deque
@@ -70,7 +72,7 @@ class Runs:
         begun: dict[tuple[int, str], tuple[CachedObject, _Runs, _Run]] = {}
         number, of = -1, None
         for obj, offset, length, client, _, _ in accesses:
-            if length >= obj.size or type(client) is PieceOf:
+            if not 0 < length < obj.size or obj.dead or type(client) is PieceOf:
                 continue
             if of is None or obj.number != number:
                 number, of = obj.number, self._of(obj.number)
