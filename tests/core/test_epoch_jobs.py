@@ -5,7 +5,7 @@ import numpy.typing as npt
 import pytest
 
 from hubspoke.core.epochs.job import Job
-from hubspoke.core.epochs.jobs import JOBS_MAX, Jobs
+from hubspoke.core.epochs.jobs import CLIENTS_MAX, JOBS_MAX, Jobs
 from hubspoke.core.epochs.known import KnownOrder
 
 N = 10_000
@@ -312,6 +312,16 @@ def test_new_clients_of_a_job_that_stopped_in_the_middle_of_its_order_are_its_ow
     assert len(jobs.all) == 1
     jobs.take(strangers[1:], ["1/1"], now + 0.2)  # it goes on, and this is another
     assert len(jobs.all) == 2
+
+
+def test_of_clients_that_count_as_one_it_is_not_known_in_which_order_they_read() -> None:
+    """A scan may be among them, and would not be seen as one."""
+    order = shuffled(0)
+    jobs = followed(order, until=1_000)
+    for i in range(CLIENTS_MAX + 8):
+        jobs.take(order[1_000 + i : 1_001 + i], [f"new {i}"], 1.0)
+    assert jobs.follows("new 8")
+    assert not any(jobs.follows(f"new {i}") for i in range(CLIENTS_MAX, CLIENTS_MAX + 8))
 
 
 def test_there_are_never_more_than_so_many_jobs() -> None:

@@ -69,9 +69,9 @@ class Jobs:
         return began
 
     def follows(self, client: str) -> bool:
-        """Whether the order is known in which the client reads."""
-        found = self._clients.get(client)
-        return found is not None and self._job_of[found].follower is not None
+        """Whether the order is known in which the client reads; not of those that count as one."""
+        found = self._clients.get(client, CLIENTS_MAX - 1)
+        return found < CLIENTS_MAX - 1 and self._job_of[found].follower is not None
 
     def _client(self, client: str, item: int, now: float) -> int:
         found = self._clients.get(client)
@@ -87,12 +87,12 @@ class Jobs:
     def _home(self, item: int, now: float) -> Job:
         """Whose a client is that begins with this item."""
         latest = sorted(self.all, key=lambda j: j.last_at, reverse=True)
-        orders = [j.follower for j in latest]
-        for job, f in zip(latest, orders, strict=True):
-            if f is not None and f.awaits(item):
+        for job in latest:
+            if job.follower is not None and job.follower.awaits(item):
                 return job
-        for job, f in zip(latest, orders, strict=True):
+        for job in latest:
             # At its end come other clients for the next epoch, and so they do after a restart.
+            f = job.follower
             if f is None or f.ends or now - job.last_at > job.patience_s:
                 return job
         return self._add() if len(latest) < JOBS_MAX else latest[0]
