@@ -32,12 +32,17 @@ from hubspoke.errors import (
 )
 
 SMALL_BYTES: Final = 64 << 10  # read at once when no large payload is awaited
-LARGE_BYTES: Final = 1 << 20  # and when one is: four frames, so that few are copied to the next
+# And when one is: four of the hub's frames with their heads.
+LARGE_BYTES: Final = (1 << 20) + (1 << 10)
+# Read behind a payload for which the next would leave no room: a head, which is moved, and not
+# the first half of what it announces.
+HEAD_ROOM_BYTES: Final = 64
 READ_BYTES_MIN: Final = 32 << 10  # less room than this is not read into
 # Smaller payloads are copied: a slice keeps all of its buffer.
 SLICE_BYTES_MIN: Final = 64 << 10
 PENDING_BYTES_MAX: Final = 4 << 20  # taken from the socket and not yet from us: then it waits
 HEAD_BYTES_MAX: Final = 16 << 10
+LINE_BYTES: Final = 512  # looked through for its end: behind it are megabytes that have none
 ERROR_BYTES_MAX: Final = 500
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding: *chunked\r\n", re.IGNORECASE)
@@ -110,12 +115,13 @@ class _Parser:
     def _line(self, data: memoryview, end: bytes, limit: int) -> tuple[bytes | None, int]:
         """What is cut off up to `end`, once it is there, and the bytes used of `data`."""
         before = len(self._head)
-        self._head += data[: limit - before + 1]
+        piece = data[: min(limit - before + 1, LINE_BYTES)]
+        self._head += piece
         at = self._head.find(end, max(0, before - len(end)))
         if at < 0:
             if len(self._head) > limit:
                 raise FormatError(f"no end after {limit} bytes of {bytes(self._head[:40])!r}")
-            return None, len(data)
+            return None, len(piece)
         cut, self._head = bytes(self._head[: at + len(end)]), bytearray()
         return cut, at + len(end) - before
 
@@ -297,6 +303,9 @@ class LaneProtocol(asyncio.BufferedProtocol):
         if len(self._buffer) - self._end < missing:
             large = lacks > SLICE_BYTES_MIN or self._lent
             self._renew(LARGE_BYTES if large else SMALL_BYTES)
+        payload_end = self._at + lacks
+        if lacks and payload_end + lacks > len(self._buffer):
+            return self._buffer[self._end : payload_end + HEAD_ROOM_BYTES]
         return self._buffer[self._end :]
 
     def _renew(self, size: int) -> None:
@@ -310,6 +319,8 @@ class LaneProtocol(asyncio.BufferedProtocol):
         """As asyncio's."""
         self.received += n
         self._end += n
+        if self._end - self._at < self._parser.lacks:
+            return  # in slow start a payload comes in twenty pieces
         try:
             self._at += self._parser.feed(self._buffer[self._at : self._end])
         except HubSpokeError as e:
