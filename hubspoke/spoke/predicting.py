@@ -6,6 +6,16 @@ from collections.abc import Callable
 
 from hubspoke.ports import Clock
 
+# A look that takes long is followed by a pause of so many times as long, up to so many intervals:
+# what it costs beside the accesses themselves is the same for one and for a hundred. Under a scan
+# of 450 MB/s looks were 19 % of the loop at 2 ms, and 10 % at 10 ms; what is hidden is tens of ms.
+PAUSE_OF_LOOK, PAUSE_INTERVALS = 20, 5
+
+
+def until_next(took_s: float, interval_s: float) -> float:
+    """Seconds from the beginning of a look to the next one's, at least."""
+    return min(max(interval_s, PAUSE_OF_LOOK * took_s), PAUSE_INTERVALS * interval_s)
+
 
 class Predicting:
     """Touched only on the loop."""
@@ -16,19 +26,19 @@ class Predicting:
         self._clock = clock
         self._interval_s = interval_s
         self._at: asyncio.TimerHandle | None = None
-        self._last = float("-inf")
+        self._due = float("-inf")
 
     def soon(self, now: float) -> None:
         """There is something to look at since `now`."""
         if self._at is None:
-            due = self._last + self._interval_s
-            self._at = asyncio.get_running_loop().call_later(max(0.0, due - now), self._look)
+            delay_s = max(0.0, self._due - now)
+            self._at = asyncio.get_running_loop().call_later(delay_s, self._look)
 
     def _look(self) -> None:
         self._at = None
         now = self._clock.now()
-        self._last = now
         self._predict(now)
+        self._due = now + until_next(self._clock.now() - now, self._interval_s)
 
     def close(self) -> None:
         """Nothing is looked at any more."""

@@ -2,8 +2,10 @@
 
 import asyncio
 
+import pytest
+
 from hubspoke.adapters.clock import BootClock
-from hubspoke.spoke.predicting import Predicting
+from hubspoke.spoke.predicting import Predicting, until_next
 
 
 async def test_reads_of_one_turn_are_looked_at_once() -> None:
@@ -25,3 +27,10 @@ async def test_reads_of_one_turn_are_looked_at_once() -> None:
     predicting.close()
     await asyncio.sleep(0)
     assert len(looks) == 2
+
+
+def test_a_look_that_takes_long_is_followed_by_a_pause() -> None:
+    """Not by none, and not by one in which a scan would run dry."""
+    assert until_next(0.0, 0.002) == 0.002
+    assert until_next(0.0002, 0.002) == pytest.approx(0.004)
+    assert until_next(1.0, 0.002) == 0.010
