@@ -232,7 +232,9 @@ class BlockStore(Protocol):
 
     def load(self) -> list[IndexedObject]: ...  # raises ConfigError
     def create(self, number: int, name: ObjectName, version: Version, size: int) -> None: ...
-    def write(self, number: int, offset: int, data: bytes, digest: int) -> None: ...
+    def write(self, number: int, offset: int, frames: Sequence[tuple[bytes, int]]) -> None:
+        """Frames, each with its xxh3-64, that lie one behind the other. All of them or none."""
+
     def read(self, number: int, offset: int, length: int) -> bytes: ...
     def read_now(self, number: int, offset: int, length: int) -> bytes | None:
         """The bytes if no disk has to be waited for, else None."""

@@ -14,6 +14,7 @@ from typing import TypeVar
 from hubspoke import wire
 from hubspoke.adapters.disk_threads import DiskThreads
 from hubspoke.adapters.drive import Drive, probe_folder
+from hubspoke.adapters.frame_runs import checked, runs
 from hubspoke.core.cache import CachedObject, StoredFrame
 from hubspoke.core.health import Call, DiskState, FolderHealth, HealthConfig
 from hubspoke.errors import ConfigError
@@ -244,20 +245,23 @@ class Disk:
         writing = Writing(frames)
 
         def work(step: Callable[[], None]) -> None:
-            for header, data in frames:
+            for run in runs(frames):
                 step()
-                wire.check_digest(header, data, name)
-                if number not in self._created:
+                sound, bad = checked(run, name)
+                if sound and number not in self._created:
                     store.create(number, obj.name, obj.version, obj.size)
                     self._created.add(number)
-                store.write(number, header.offset, data, header.digest)
-                writing.written += 1
+                if sound:
+                    store.write(number, run[0][0].offset, sound)
+                    writing.written += len(sound)
+                if bad is not None:
+                    raise bad
 
         def ended(future: asyncio.Future[None]) -> None:
             self._frames_pending -= len(frames)
             if not future.cancelled() and isinstance(future.exception(), OSError):
-                header, data = frames[writing.written]
-                self.owe(number, header.offset, len(data))  # some of it may be there
+                for header, data in next(runs(frames[writing.written :])):
+                    self.owe(number, header.offset, len(data))  # some of it may be there
             self._events.moved()
 
         self._frames_pending += len(frames)

@@ -55,7 +55,7 @@ def store(reopen: Callable[[], BlockStore]) -> Iterator[BlockStore]:
 
 
 def put(s: BlockStore, number: int, offset: int, data: bytes) -> None:
-    s.write(number, offset, data, wire.digest(data))
+    s.write(number, offset, [(data, wire.digest(data))])
 
 
 def test_written_frames_are_read_back(store: BlockStore) -> None:

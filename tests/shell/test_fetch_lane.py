@@ -253,7 +253,7 @@ async def test_large_payloads_are_not_moved_from_buffer_to_buffer() -> None:
             super()._renew(size)
 
     lane, answer = Counting(), Answer(1)
-    lane._answers.append(answer)  # noqa: SLF001  # no socket: the test is the kernel
+    lane._answers.append(answer)  # no socket: the test is the kernel
     whole = memoryview(answer_of(*(frame(i << 18, body(i, 1 << 18)) for i in range(64))))
     at = 0
     while at < len(whole):
