@@ -69,6 +69,25 @@ def test_written_frames_are_read_back(store: BlockStore) -> None:
     assert store.written_bytes == 8292
 
 
+def test_frames_written_together_are_frames_of_their_own(
+    store: BlockStore, reopen: Callable[[], BlockStore]
+) -> None:
+    store.create(1, NAME, V, SIZE)
+    parts = [b"x" * 8192, b"y" * 4096, b"z" * 4096]
+    store.write(1, 4096, [(data, wire.digest(data)) for data in parts])
+    assert store.read(1, 4096, 16384) == b"".join(parts)
+    assert store.written_bytes == 16384
+    store.close()
+    again = reopen()
+    (o,) = again.load()
+    assert [(f.offset, f.length, f.digest) for f in o.frames] == [
+        (4096, 8192, wire.digest(parts[0])),
+        (12288, 4096, wire.digest(parts[1])),
+        (16384, 4096, wire.digest(parts[2])),
+    ]
+    again.close()
+
+
 def test_a_read_past_the_end_is_an_error_not_fewer_bytes(store: BlockStore) -> None:
     store.create(1, NAME, V, SIZE)
     with pytest.raises(OSError, match="ends at"):
