@@ -226,15 +226,13 @@ class FileSpan:
 
 
 class BlockStore(Protocol):
-    """Bytes of cached objects on local disks. Methods may block and raise OSError; all but
-    `load` and `close` may be called from several threads. What `write` returned from is found
-    by the next `load`, also after a kill -9."""
+    """Bytes of cached objects on local disks. Methods may block and raise OSError; all but `load`
+    and `close` may be called from several threads. `write`: frames, each with its xxh3-64, one
+    behind the other, all or none; what it returned from the next `load` finds, after a kill too."""
 
     def load(self) -> list[IndexedObject]: ...  # raises ConfigError
     def create(self, number: int, name: ObjectName, version: Version, size: int) -> None: ...
-    def write(self, number: int, offset: int, frames: Sequence[tuple[bytes, int]]) -> None:
-        """Frames, each with its xxh3-64, that lie one behind the other. All of them or none."""
-
+    def write(self, number: int, offset: int, frames: Sequence[tuple[bytes, int]]) -> None: ...
     def read(self, number: int, offset: int, length: int) -> bytes: ...
     def read_now(self, number: int, offset: int, length: int) -> bytes | None:
         """The bytes if no disk has to be waited for, else None."""

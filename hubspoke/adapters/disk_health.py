@@ -8,13 +8,13 @@ a call of a disk run on the loop, except those that the page cache answers.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 from hubspoke import wire
 from hubspoke.adapters.disk_threads import DiskThreads
 from hubspoke.adapters.drive import Drive, probe_folder
-from hubspoke.adapters.frame_runs import checked, runs
+from hubspoke.adapters.frame_runs import Writing, checked, runs
 from hubspoke.core.cache import CachedObject, StoredFrame
 from hubspoke.core.health import Call, DiskState, FolderHealth, HealthConfig
 from hubspoke.errors import ConfigError
@@ -49,17 +49,6 @@ class FolderEvents:
     recovered: Callable[["Disk"], None] = lambda disk: None
     moved: Callable[[], None] = lambda: None
     opened: Callable[["Disk", list[IndexedObject]], Awaitable[None]] = _nobody
-
-
-@dataclass(slots=True)
-class Writing:
-    """Frames of one object on their way to a disk, in order. ended: may hold OSError and
-    CorruptFrame. written: how many of them are there; counted by the disk's thread, so that it
-    holds as soon as `ended` is done."""
-
-    frames: Sequence[wire.Frame]
-    written: int = 0
-    ended: asyncio.Future[None] = field(init=False)
 
 
 class _Running:
@@ -248,10 +237,10 @@ class Disk:
             for run in runs(frames):
                 step()
                 sound, bad = checked(run, name)
-                if sound and number not in self._created:
-                    store.create(number, obj.name, obj.version, obj.size)
-                    self._created.add(number)
                 if sound:
+                    if number not in self._created:
+                        store.create(number, obj.name, obj.version, obj.size)
+                        self._created.add(number)
                     store.write(number, run[0][0].offset, sound)
                     writing.written += len(sound)
                 if bad is not None:

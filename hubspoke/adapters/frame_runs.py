@@ -1,14 +1,27 @@
 """Frames that lie one behind the other go to a disk together: each call by itself costs a turn of
 the interpreter, an append to the index and a hand-over of the lock that the loop waits for."""
 
+import asyncio
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from hubspoke import wire
 from hubspoke.errors import CorruptFrame
 
 # Few enough that a disk that takes long for them is slow: at 5 MB/s 0.2 s.
 RUN_FRAMES_MAX = 4
+
+
+@dataclass(slots=True)
+class Writing:
+    """Frames of one object on their way to a disk, in order. ended: may hold OSError and
+    CorruptFrame. written: how many of them are there; counted by the disk's thread, so that it
+    holds as soon as `ended` is done."""
+
+    frames: Sequence[wire.Frame]
+    written: int = 0
+    ended: asyncio.Future[None] = field(init=False)
 
 
 def runs(frames: Sequence[wire.Frame]) -> Iterator[Sequence[wire.Frame]]:

@@ -21,7 +21,8 @@ import zstandard
 from aiohttp.connector import AddrInfoType
 
 from hubspoke import wire
-from hubspoke.adapters.fetch_lane import Answer, LaneProtocol, take
+from hubspoke.adapters.fetch_answers import Answer
+from hubspoke.adapters.fetch_lane import LaneProtocol, take
 from hubspoke.adapters.tcp_info import TcpInfo, tcp_info
 from hubspoke.core.ids import TrafficClass
 from hubspoke.errors import (

@@ -16,8 +16,9 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 
 from hubspoke import wire
-from hubspoke.adapters.disk_health import DiskSlow, Writing
+from hubspoke.adapters.disk_health import DiskSlow
 from hubspoke.adapters.disks import Disks
+from hubspoke.adapters.frame_runs import Writing
 from hubspoke.core.cache import CachedObject
 from hubspoke.core.fetches import Fetch
 from hubspoke.core.ids import ReadState, page_span

@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from hubspoke import wire
-from hubspoke.adapters.fetch_lane import LARGE_BYTES, PENDING_BYTES_MAX, Answer, LaneProtocol, take
+from hubspoke.adapters.fetch_answers import Answer
+from hubspoke.adapters.fetch_lane import LARGE_BYTES, PENDING_BYTES_MAX, LaneProtocol, take
 from hubspoke.errors import FormatError, HubBusy, HubSpokeError, HubUnavailable
 
 HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
