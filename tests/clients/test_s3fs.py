@@ -17,15 +17,15 @@ SCRIPT = textwrap.dedent("""
 
     hub, spoke, source = sys.argv[1:]
     content = open(source, "rb").read()
-    s3fs.S3FileSystem(client_kwargs={"endpoint_url": hub}).pipe("data/fs/a/tokens.bin", content)
+    s3fs.S3FileSystem(client_kwargs={"endpoint_url": hub}).pipe("data/s3fs/a/tokens.bin", content)
     fs = s3fs.S3FileSystem(client_kwargs={"endpoint_url": spoke})
-    print(fs.find("data/fs"))
-    with fs.open("data/fs/a/tokens.bin", "rb") as f:
+    print(fs.find("data/s3fs"))
+    with fs.open("data/s3fs/a/tokens.bin", "rb") as f:
         print(hashlib.sha256(f.read()).hexdigest())
         f.seek(6_000_000)
         assert f.read(4096) == content[6_000_000:6_004_096]
-    assert fs.cat_file("data/fs/a/tokens.bin", start=5, end=105) == content[5:105]
-    print(fs.info("data/fs/a/tokens.bin")["size"])
+    assert fs.cat_file("data/s3fs/a/tokens.bin", start=5, end=105) == content[5:105]
+    print(fs.info("data/s3fs/a/tokens.bin")["size"])
 """)
 
 
@@ -36,7 +36,7 @@ def test_files_are_listed_and_read(ends: Ends, run: Run, tmp_path: Path) -> None
     source.write_bytes(content)
     lines = run(python, "-c", SCRIPT, ends.hub, ends.spoke, source).splitlines()
     assert lines == [
-        "['data/fs/a/tokens.bin']",
+        "['data/s3fs/a/tokens.bin']",
         hashlib.sha256(content).hexdigest(),
         str(len(content)),
     ]
