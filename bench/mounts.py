@@ -41,10 +41,8 @@ class Near:
         return 0.0 if self.pid is None else sum(map(_cpu_seconds, [self.pid, *_below(self.pid)]))
 
     def peak_mib(self) -> float:
-        """Most memory that the server has had, in MiB."""
-        status = "" if self.pid is None else Path(f"/proc/{self.pid}/status").read_text()
-        peaks = [line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:")]
-        return sum(map(int, peaks)) / 1024
+        """Most memory that the server and its children have had, each at its own time, in MiB."""
+        return 0.0 if self.pid is None else sum(map(_peak_mib, [self.pid, *_below(self.pid)]))
 
     def drop(self, *paths: Path) -> None:
         """Forget cached pages: those of the files by their own name, and those below.
@@ -69,6 +67,14 @@ def _cpu_seconds(pid: int) -> float:
         with contextlib.suppress(OSError):
             total += int(task.read_text().split()[0])
     return total / 1e9
+
+
+def _peak_mib(pid: int) -> float:
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 1024
+    return 0.0
 
 
 def _below(pid: int) -> list[int]:
