@@ -226,13 +226,13 @@ class FileSpan:
 
 
 class BlockStore(Protocol):
-    """Bytes of cached objects on local disks. Methods may block and raise OSError; all but `load`
-    and `close` may be called from several threads. `write`: frames, each with its xxh3-64, one
-    behind the other, all or none; what it returned from the next `load` finds, after a kill too."""
+    """Bytes of cached objects on local disks. Methods may block and raise OSError; all but
+    `load` and `close` may be called from several threads. What `write` returned from is found
+    by the next `load`, also after a kill -9."""
 
     def load(self) -> list[IndexedObject]: ...  # raises ConfigError
     def create(self, number: int, name: ObjectName, version: Version, size: int) -> None: ...
-    def write(self, number: int, offset: int, frames: Sequence[tuple[bytes, int]]) -> None: ...
+    def write(self, number: int, offset: int, data: bytes, digest: int) -> None: ...
     def read(self, number: int, offset: int, length: int) -> bytes: ...
     def read_now(self, number: int, offset: int, length: int) -> bytes | None:
         """The bytes if no disk has to be waited for, else None."""

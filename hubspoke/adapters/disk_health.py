@@ -8,13 +8,12 @@ a call of a disk run on the loop, except those that the page cache answers.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from hubspoke import wire
 from hubspoke.adapters.disk_threads import DiskThreads
 from hubspoke.adapters.drive import Drive, probe_folder
-from hubspoke.adapters.frame_runs import Writing, checked, runs
 from hubspoke.core.cache import CachedObject, StoredFrame
 from hubspoke.core.health import Call, DiskState, FolderHealth, HealthConfig
 from hubspoke.errors import ConfigError
@@ -49,6 +48,17 @@ class FolderEvents:
     recovered: Callable[["Disk"], None] = lambda disk: None
     moved: Callable[[], None] = lambda: None
     opened: Callable[["Disk", list[IndexedObject]], Awaitable[None]] = _nobody
+
+
+@dataclass(slots=True)
+class Writing:
+    """Frames of one object on their way to a disk, in order. ended: may hold OSError and
+    CorruptFrame. written: how many of them are there; counted by the disk's thread, so that it
+    holds as soon as `ended` is done."""
+
+    frames: Sequence[wire.Frame]
+    written: int = 0
+    ended: asyncio.Future[None] = field(init=False)
 
 
 class _Running:
@@ -234,23 +244,20 @@ class Disk:
         writing = Writing(frames)
 
         def work(step: Callable[[], None]) -> None:
-            for run in runs(frames):
+            for header, data in frames:
                 step()
-                sound, bad = checked(run, name)
-                if sound:
-                    if number not in self._created:
-                        store.create(number, obj.name, obj.version, obj.size)
-                        self._created.add(number)
-                    store.write(number, run[0][0].offset, sound)
-                    writing.written += len(sound)
-                if bad is not None:
-                    raise bad
+                wire.check_digest(header, data, name)
+                if number not in self._created:
+                    store.create(number, obj.name, obj.version, obj.size)
+                    self._created.add(number)
+                store.write(number, header.offset, data, header.digest)
+                writing.written += 1
 
         def ended(future: asyncio.Future[None]) -> None:
             self._frames_pending -= len(frames)
             if not future.cancelled() and isinstance(future.exception(), OSError):
-                for header, data in next(runs(frames[writing.written :])):
-                    self.owe(number, header.offset, len(data))  # some of it may be there
+                header, data = frames[writing.written]
+                self.owe(number, header.offset, len(data))  # some of it may be there
             self._events.moved()
 
         self._frames_pending += len(frames)

@@ -8,10 +8,9 @@ import asyncio
 from collections.abc import Sequence
 
 from hubspoke import wire
-from hubspoke.adapters.disk_health import Disk, DiskSlow, FolderEvents
+from hubspoke.adapters.disk_health import Disk, DiskSlow, FolderEvents, Writing
 from hubspoke.adapters.drive import Drive
 from hubspoke.adapters.folders import refuse_mistakes
-from hubspoke.adapters.frame_runs import Writing
 from hubspoke.core.cache import CachedObject
 from hubspoke.core.health import HealthConfig
 from hubspoke.errors import ConfigError, FolderInUse

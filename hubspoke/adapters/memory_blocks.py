@@ -1,7 +1,7 @@
 """A block store in dicts, and one that fails on demand: for tests behind the port."""
 
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from hubspoke.core.frames import Frames, StoredFrame
 from hubspoke.core.ids import ObjectName, Version, page_span
@@ -27,12 +27,10 @@ class MemoryBlockStore:
         self._frames[number] = []
         self._data[number] = bytearray(size)
 
-    def write(self, number: int, offset: int, frames: Sequence[tuple[bytes, int]]) -> None:
-        for data, digest in frames:
-            self._data[number][offset : offset + len(data)] = data
-            self._frames[number].append(StoredFrame(offset, len(data), digest))
-            self._written += len(data)
-            offset += len(data)
+    def write(self, number: int, offset: int, data: bytes, digest: int) -> None:
+        self._data[number][offset : offset + len(data)] = data
+        self._frames[number].append(StoredFrame(offset, len(data), digest))
+        self._written += len(data)
 
     def read(self, number: int, offset: int, length: int) -> bytes:
         data = self._data[number]
@@ -115,9 +113,9 @@ class FaultyBlockStore:
     def create(self, number: int, name: ObjectName, version: Version, size: int) -> None:
         self._inner.create(number, name, version, size)
 
-    def write(self, number: int, offset: int, frames: Sequence[tuple[bytes, int]]) -> None:
+    def write(self, number: int, offset: int, data: bytes, digest: int) -> None:
         self._maybe("write", number)
-        self._inner.write(number, offset, frames)
+        self._inner.write(number, offset, data, digest)
 
     def read(self, number: int, offset: int, length: int) -> bytes:
         self._maybe("read", number)

@@ -16,9 +16,8 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 
 from hubspoke import wire
-from hubspoke.adapters.disk_health import DiskSlow
+from hubspoke.adapters.disk_health import DiskSlow, Writing
 from hubspoke.adapters.disks import Disks
-from hubspoke.adapters.frame_runs import Writing
 from hubspoke.core.cache import CachedObject
 from hubspoke.core.fetches import Fetch
 from hubspoke.core.ids import ReadState, page_span
@@ -154,8 +153,7 @@ class Storing:
 
     async def _store(self, obj: CachedObject, items: Sequence[Item]) -> None:
         """Check, write, then tell the core: in this order, so that present means written."""
-        # In the order of the file: lanes bring its parts side by side.
-        items = sorted([i for i in items if i.awaited], key=_offset)
+        items = [i for i in items if i.awaited]
         self._hand(obj, items, self.waiters.wanted)
         self._pass_by(obj, [i for i in items if not i.stored])
         left = [i for i in items if i.stored and i.awaited]
@@ -172,7 +170,11 @@ class Storing:
         self, obj: CachedObject, items: Sequence[Item], writing: Writing
     ) -> list[Item]:
         """Returns what is to be written again: what came behind a bad frame of another request."""
-        if not await self._written_soon(obj, items, writing):
+        # One that stalls already would be waited for again at every batch.
+        disk = self.disks.of(obj.number)
+        stalled = disk is not None and disk.stalled(STORE_WAIT_S)
+        await asyncio.wait({writing.ended}, timeout=0 if stalled else STORE_WAIT_S)
+        if not writing.ended.done():
             self._written_later(obj, items, writing)
             return []
         n = writing.written
@@ -187,23 +189,6 @@ class Storing:
             raise error
         self._pass_by(obj, items[n:])
         return []
-
-    async def _written_soon(
-        self, obj: CachedObject, items: Sequence[Item], writing: Writing
-    ) -> bool:
-        """Whether the write has ended in the time that readers wait; while nobody waits, in the
-        time that a disk is waited for: from memory, each frame would be checked once more."""
-        # One that stalls already would be waited for again at every batch.
-        disk = self.disks.of(obj.number)
-        if disk is not None and disk.stalled(STORE_WAIT_S):
-            return writing.ended.done()
-        until = self._clock.now() + BEHIND_WAIT_S
-        while not writing.ended.done():
-            await asyncio.wait({writing.ended}, timeout=STORE_WAIT_S)
-            needed = any(self.waiters.needed(obj.number, *i.pages) for i in items)
-            if needed or self._clock.now() > until:
-                break
-        return writing.ended.done()
 
     def _sound(self, obj: CachedObject, i: Item) -> bool:
         """Check a frame here and now, and fail its request if it is bad."""
@@ -307,7 +292,3 @@ class Storing:
         """Remove the files of objects that the core has dropped."""
         for o in objects:
             self.disks.drop(o.number)
-
-
-def _offset(item: Item) -> int:
-    return item.header.offset

@@ -55,7 +55,7 @@ def store(reopen: Callable[[], BlockStore]) -> Iterator[BlockStore]:
 
 
 def put(s: BlockStore, number: int, offset: int, data: bytes) -> None:
-    s.write(number, offset, [(data, wire.digest(data))])
+    s.write(number, offset, data, wire.digest(data))
 
 
 def test_written_frames_are_read_back(store: BlockStore) -> None:
@@ -67,25 +67,6 @@ def test_written_frames_are_read_back(store: BlockStore) -> None:
     now = store.read_now(1, 5000, 10)
     assert now is None or now == b"x" * 10
     assert store.written_bytes == 8292
-
-
-def test_frames_written_together_are_frames_of_their_own(
-    store: BlockStore, reopen: Callable[[], BlockStore]
-) -> None:
-    store.create(1, NAME, V, SIZE)
-    parts = [b"x" * 8192, b"y" * 4096, b"z" * 4096]
-    store.write(1, 4096, [(data, wire.digest(data)) for data in parts])
-    assert store.read(1, 4096, 16384) == b"".join(parts)
-    assert store.written_bytes == 16384
-    store.close()
-    again = reopen()
-    (o,) = again.load()
-    assert [(f.offset, f.length, f.digest) for f in o.frames] == [
-        (4096, 8192, wire.digest(parts[0])),
-        (12288, 4096, wire.digest(parts[1])),
-        (16384, 4096, wire.digest(parts[2])),
-    ]
-    again.close()
 
 
 def test_a_read_past_the_end_is_an_error_not_fewer_bytes(store: BlockStore) -> None:

@@ -196,7 +196,7 @@ async def test_a_number_in_two_folders_is_kept_once(tmp_path: Path) -> None:
         store = FileBlockStore([tmp_path / name])
         store.load()
         store.create(obj.number, obj.name, obj.version, obj.size)
-        store.write(obj.number, 0, [(b"x" * 4096, 1)])
+        store.write(obj.number, 0, b"x" * 4096, 1)
         store.close()
     drives = [Drive(FileBlockStore([tmp_path / n]), tmp_path / n) for n in ("a", "b")]
     disks = Disks(drives, BootClock(), QUICK)

@@ -94,7 +94,7 @@ class Spoke:
             while at < end:
                 cut = min(end, (at // FRAME_BYTES_MAX + 1) * FRAME_BYTES_MAX)
                 data = content(NAMES.index(r.obj.name), at, cut - at)
-                self.store.write(r.obj.number, at, [(data, wire.digest(data))])
+                self.store.write(r.obj.number, at, data, wire.digest(data))
                 self.core.arrived(fetch, index, at, cut - at, cut - at, self.now)
                 at = cut
             self.core.closed(fetch, index)

@@ -278,14 +278,14 @@ def test_an_index_slot_cut_short_by_a_full_disk_shifts_nothing(
     store = FileBlockStore([tmp_path])
     store.load()
     store.create(1, NAME, "v", 3 * MIB)  # type: ignore[arg-type] # any text is a version here
-    store.write(1, 0, [(b"a" * 4096, 1)])
+    store.write(1, 0, b"a" * 4096, 1)
     real = os.write
     with monkeypatch.context() as m:
-        m.setattr(os, "write", lambda fd, data: real(fd, data[:34]))
+        m.setattr(os, "write", lambda fd, data: real(fd, data[:10]))
         with pytest.raises(OSError) as e:
-            store.write(1, 4096, [(b"b" * 4096, 2), (b"d" * 4096, 4)])
+            store.write(1, 4096, b"b" * 4096, 2)
         assert e.value.errno == errno.ENOSPC
-    store.write(1, 8192, [(b"c" * 4096, 3)])
+    store.write(1, 8192, b"c" * 4096, 3)
     store.close()
     (o,) = FileBlockStore([tmp_path]).load()
     assert [(f.offset, f.digest) for f in o.frames] == [(0, 1), (8192, 3)]

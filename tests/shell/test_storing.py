@@ -1,9 +1,7 @@
 """Frames of several requests that are stored together: each request answers for its own."""
 
 import asyncio
-import threading
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -13,7 +11,6 @@ from hubspoke.core.ids import PAGE_BYTES
 from hubspoke.core.pacing import PacingConfig
 from hubspoke.errors import CorruptFrame, HubUnavailable
 from hubspoke.spoke import incoming
-from hubspoke.spoke import storing as storing_module
 from hubspoke.spoke.incoming import Running
 from hubspoke.spoke.storing import Storing
 from tests.shell.test_spoke_service import BODY, NAME, TUNING, a_hub, a_spoke
@@ -62,51 +59,6 @@ async def test_a_bad_frame_costs_its_request_and_no_other() -> None:
             result = await spoke.read(resolved, 0, 3 * PAGES * PAGE_BYTES, "c")
             assert isinstance(result.body, bytes)
             assert result.body == BODY[: 3 * PAGES * PAGE_BYTES]
-
-
-@pytest.mark.parametrize("reads", [False, True])
-async def test_a_slow_write_is_waited_for_until_somebody_reads(
-    monkeypatch: pytest.MonkeyPatch, reads: bool
-) -> None:
-    """While nobody reads there is no use for the frames in memory, and no second look at their
-    digests; who comes meanwhile has them at once."""
-    monkeypatch.setattr(storing_module, "STORE_WAIT_S", 0.001)
-    monkeypatch.setattr(storing_module, "BEHIND_WAIT_S", 30.0)
-    async with a_hub() as (hub, app):
-        await hub.put(NAME, BODY)
-        app.hold.clear()
-        async with a_spoke(hub) as spoke:
-            storing: Storing = spoke.filler._storing
-            resolved = await spoke.resolve(NAME)
-            obj, _ = spoke.core.open(NAME, resolved.entry)
-            assert spoke.core.demand(obj, 0, PAGES * PAGE_BYTES) is not None
-            fetches, _ = spoke.core.dispatch(0.0)
-            disk = spoke.disks.disks[0]
-            may, write = threading.Event(), disk.store.write
-
-            def slow(*arguments: Any) -> None:
-                assert may.wait(20)
-                write(*arguments)
-
-            monkeypatch.setattr(disk.store, "write", slow)
-            running = [Running(fetch) for fetch in fetches]
-            for r in running:
-                await storing.came(r, frames(r.fetch, good=True))
-                for i in range(len(r.fetch.ranges)):
-                    storing.range_ended(r, i, None)
-            try:
-                async with asyncio.timeout(10):
-                    if reads:
-                        result = await spoke.read(resolved, 0, PAGES * PAGE_BYTES, "c")
-                        assert result.body == BODY[: PAGES * PAGE_BYTES]
-                    else:
-                        await asyncio.sleep(0.05)  # many times what readers wait
-                        assert not storing._unsettled
-            finally:
-                may.set()
-            for r in running:
-                await r.settled()
-            app.hold.set()
 
 
 async def test_lanes_wait_while_too_much_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
