@@ -6,9 +6,9 @@ few words, and becomes a stream when others come that are nearer to it than chan
 microseconds each.
 
 An object that is read whole by one read has nothing to be predicted inside of it: that is an
-opening, for those who follow names. The first read of an object at its start or its end begins a
-stream at once; lone reads of such an object are told of with that stream, for those who know from
-there how the file is laid out.
+opening, for those who follow names. The first read of an object near its start or at its end
+begins a stream at once; lone reads of an object that was begun at one of its ends are told of with
+that stream, for those who know from there how the file is laid out.
 """
 
 from collections import OrderedDict
@@ -24,6 +24,7 @@ from hubspoke.core.streams import (
     Pattern,
     RateMeter,
     Stream,
+    near_start,
     slack_bytes,
     surprise,
 )
@@ -205,7 +206,9 @@ class StreamTable:
             together: list[Numbered] | None = [(home.reads, a)]
             if stream is not None:
                 self._remove(home, stream)
-            elif home.reads > 1 or (offset and offset + length < obj.size):
+            elif home.reads > 1 or not (
+                near_start(offset, obj.size) or offset + length >= obj.size
+            ):
                 if home.reads == LEFT_READS and home.streams and home.streams[0].accesses == 1:
                     self.heads.left(home.streams[0])
                 together = home.alone(a)
@@ -244,6 +247,9 @@ class StreamTable:
         if len(home.streams) > FEW:
             self._make_room(home)
         start = min(b.offset for _, b in reads)
+        begins = home.reads == 1 and near_start(start, a.obj.size)
+        from_start = begins and start > 0
+        start = 0 if begins else start  # what is before it is read soon
         marks = PageMarks(start // PAGE_BYTES, len(a.obj.pages))
         stream = Stream(
             self._next_id,
@@ -258,6 +264,7 @@ class StreamTable:
             reads[0][0] - 1,
             home.slack,
             planned=start,
+            from_start=from_start,
         )
         self._next_id += 1
         self._count += 1
@@ -265,9 +272,9 @@ class StreamTable:
         for _, b in reads:
             stream.access(b)
         home.moved(stream, a.offset + a.length)
-        if home.reads == 1:
+        if home.reads == 1 and not from_start:
             home.opener = stream
-        if start == 0 and home.reads == 1:
+        if begins:
             stream.head = self.heads.opened(stream)
         born(stream)
         return stream

@@ -29,6 +29,7 @@ SLACK_BYTES_MAX = 4 << 20
 SLACK_BYTES_MIN = 128 << 10
 SLACK_PART = 64
 FRONT_SLACK_BYTES_MAX = 32 << 20
+NEAR_START_BYTES_MAX = 2 << 20
 REREAD_BYTES_MIN = 256 << 10
 TAIL_BYTES = 64 << 10  # of an object, for a directory
 CLIENTS_PER_STREAM_MAX = 256
@@ -60,6 +61,12 @@ class Pattern(enum.Enum):
 def slack_bytes(size: int) -> int:
     """How far from others a read of an object of this size may be and yet belong to them."""
     return max(SLACK_BYTES_MIN, min(SLACK_BYTES_MAX, size // SLACK_PART))
+
+
+def near_start(offset: int, size: int) -> bool:
+    """Whether a first read there is one of a front that begins at the start, out of a shuffle
+    buffer or by a later worker. Of first reads at random one in SLACK_PART is there."""
+    return offset <= min(NEAR_START_BYTES_MAX, size // SLACK_PART)
 
 
 def surprise(reads: int, span: int, of_reads: int, size: int) -> float:
@@ -181,6 +188,8 @@ class Stream:
     judged: int = 0  # accesses at the last look at random reads
     jumped: bool = False  # a client has jumped as far as before, once at least
     head: bool | None = None  # of a first read at the start: whether more of it is fetched at once
+    # The object's first read began so near to its start that the start counts as one of the reads.
+    from_start: bool = False
     gone: bool = False  # no longer in the table
     # Where its readers will leave the file (`habits`), and where if they read it downwards.
     end_at: int = NEVER
@@ -222,9 +231,10 @@ class Stream:
         others = self.home.reads - self.born - self.accesses
         of_reads = n + others * n // self.accesses if others > 0 else n
         length = max(recent.bytes // n, 1)
-        in_a_row = self.run_bytes / length - (self.start > 0)
+        in_a_row = self.run_bytes / length - (self.start > 0 or self.from_start)
         alone = in_a_row * math.log(size / length) if size > length else 0.0
-        return max(surprise(n, span, of_reads, size), alone)
+        more = int(self.from_start)
+        return max(surprise(n + more, span, of_reads + more, size), alone)
 
     @property
     def read_bytes(self) -> int:
@@ -264,8 +274,9 @@ class Stream:
         self.last_read = self.home.reads
         self.rate.add(length, at)
         leaves = self.recent.add(offset, end)
-        if leaves == lo:
+        if leaves == lo or (leaves >= 0 and self.from_start):
             self.recent_lo = lo = self.recent.lowest
+            self.from_start = False
         elif offset < lo:
             self.recent_lo = lo = offset
         if end > hi:

@@ -177,6 +177,38 @@ def test_a_single_read_in_the_middle_brings_nothing() -> None:
     assert observed(StreamTable(), accesses(obj, [10 * MIB])) == []
 
 
+def test_a_first_read_near_the_start_brings_the_start_too() -> None:
+    obj = an_object(512 * MIB)
+    (s,) = observed(StreamTable(), accesses(obj, [640 * KIB], 128 * KIB))
+    (c,), beyond = sequential.propose(s, 0.0, 0.3, DepthConfig(), ahead=AHEAD)
+    assert (c.offset, c.length) == (0, 768 * KIB + sequential.HEAD_BYTES)
+    assert beyond == 0
+
+
+def test_two_reads_of_a_window_at_the_start_are_read_on_from() -> None:
+    obj = an_object(512 * MIB)
+    (s,) = observed(StreamTable(), accesses(obj, [640 * KIB, 1664 * KIB], 128 * KIB))
+    (c,), _ = sequential.propose(s, 0.01, 0.3, DepthConfig(), waited=True, ahead=AHEAD)
+    assert c.offset == 0 and c.offset + c.length >= s.hi + MIB
+    elsewhere = [100 * MIB + o for o in (640 * KIB, 1664 * KIB)]
+    (s,) = observed(StreamTable(), accesses(obj, elsewhere, 128 * KIB))
+    assert sequential.propose(s, 0.01, 0.3, DepthConfig(), waited=True, ahead=AHEAD) == ([], 0)
+
+
+@pytest.mark.parametrize(("size", "near"), [(512 * MIB, 2 * MIB), (32 * MIB, 512 * KIB)])
+def test_how_near_is_a_part_of_the_object(size: int, near: int) -> None:
+    assert len(observed(StreamTable(), accesses(an_object(size), [near]))) == 1
+    assert observed(StreamTable(), accesses(an_object(size), [near + 4096])) == []
+
+
+def test_a_front_that_began_near_the_start_leaves_it_behind() -> None:
+    obj, table = an_object(512 * MIB), StreamTable()
+    offsets = [64 * KIB + i * 128 * KIB for i in range(RECENT + 1)]
+    for i, access in enumerate(accesses(obj, offsets, 128 * KIB)):
+        (s,) = observed(table, [access])
+        assert s.recent_lo == (0 if i < RECENT else offsets[1])
+
+
 def test_the_tail_says_how_much_is_due_after_the_end() -> None:
     obj = an_object(8 * MIB)
     (s,) = observed(StreamTable(), accesses(obj, list(range(0, 8 * MIB - 64 * KIB, 8 * KIB))))

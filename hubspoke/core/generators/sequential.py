@@ -101,7 +101,8 @@ def _young(s: Stream, ahead: Ahead) -> bool:
     if unlikely < least or not close:
         return False
     adjacent = max(c.adjacent for c in s.clients.values())
-    return s.accesses >= YOUNG_ACCESSES or adjacent > 0
+    begins = s.from_start and bool(s.head)
+    return s.accesses >= YOUNG_ACCESSES or adjacent > 0 or begins
 
 
 def _close(s: Stream) -> bool:
