@@ -2,6 +2,7 @@
 
 import errno
 import json
+import mmap
 import os
 import random
 import stat
@@ -185,3 +186,35 @@ def test_names_come_and_go_at_once(place: Site) -> None:
             place.put(f"f{i}/in/x", b"here")
             assert path.read_bytes() == b"here"
             assert f"f{i}" in os.listdir(place.data)
+
+
+def received(place: Site) -> int:
+    report = get_json(place.spoke.admin + "/v1/report")[1]
+    return int(report["wan"]["payload_bytes"])
+
+
+def fault(path: Path, pages: list[int]) -> None:
+    """Map a file anew and touch these pages, as loaders of token files do for each batch."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+        for page in pages:
+            assert mapped[page * 4096 : page * 4096 + 2] == bytes([page % 251, page % 241])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may set a mount's read-ahead")
+def test_what_faults_of_a_mapping_bring_around_is_noticed_and_cut(place: Site) -> None:
+    pages = 64 << 8  # 64 MiB
+    page = bytes(4094)
+    (place.bucket / "tokens.bin").write_bytes(
+        b"".join(bytes([i % 251, i % 241]) + page for i in range(pages))
+    )
+    rng = random.Random(4)
+    batches = [[rng.randrange(pages) for _ in range(12)] for _ in range(5)]
+    with place.running_spoke("--prefetch", "off"):
+        before = received(place)
+        fault(place.data / "tokens.bin", batches[0])
+        first = received(place) - before
+        for batch in batches[1:]:
+            fault(place.data / "tokens.bin", batch)
+        rest = received(place) - before - first
+    assert first > 12 * 128 * 1024  # it was not known yet, and is 256 KiB a fault
+    assert rest <= 4 * 12 * 16 * 1024

@@ -14,16 +14,20 @@ from hubspoke.frontends.fuse import protocol
 from hubspoke.frontends.fuse.answers import Answers
 from hubspoke.frontends.fuse.backings import Backings
 from hubspoke.frontends.fuse.errors import Refused
+from hubspoke.frontends.fuse.folder_reads import Level
 from hubspoke.frontends.fuse.nodes import Node, NodeTable
 from hubspoke.frontends.fuse.own_files import OwnFiles
+from hubspoke.frontends.fuse.read_ahead import ReadAhead
 from hubspoke.frontends.fuse.reader import MountReader
 from hubspoke.ports import FileSpan
 from hubspoke.report.facts import KernelCounters
 
 CLIENTS_MAX = 4_096
 # A handle tells how it is served, and RELEASE brings it back.
-CACHED, PASSED = 0, 1
-_OPENED = protocol.OPEN_OUT.pack(CACHED, protocol.Open.KEEP_CACHE, 0)
+CACHED, PASSED = 0, 1  # and twice the read-ahead's level
+_OPENED = [
+    protocol.OPEN_OUT.pack(CACHED + 2 * level, protocol.Open.KEEP_CACHE, 0) for level in Level
+]
 
 
 class Files:
@@ -37,7 +41,9 @@ class Files:
         own: OwnFiles,
         counters: KernelCounters,
         backings: Backings,
+        read_ahead: ReadAhead,
     ) -> None:
+        self._read_ahead = read_ahead
         self._backings = backings
         self._counters = counters
         self._answers = answers
@@ -86,7 +92,7 @@ class Files:
         if node.opened:
             self._counters.cached_opens += 1
         node.opened += 1
-        if self._answers.now(unique, _OPENED):
+        if self._answers.now(unique, _OPENED[self._read_ahead.opened(node)]):
             node.cached += 1
 
     async def _open_passed_later(self, unique: int, node: Node, pid: int) -> None:
@@ -134,6 +140,7 @@ class Files:
         if size <= 0:
             self._answers.now(unique)
             return None
+        self._read_ahead.read(node, handle >> 1, offset, size)
         client = self._clients.get(pid) or self._client(pid)
         buffer = self._buffer[:size]
         if len(buffer) == size and self._reader.copy_now(resolved, offset, buffer, client):

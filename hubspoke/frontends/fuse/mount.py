@@ -16,7 +16,6 @@ from hubspoke.frontends.fuse.mounting import (
     FLAG,
     Mounted,
     mount,
-    set_read_ahead,
     taken_over,
     unmount,
 )
@@ -126,7 +125,7 @@ class Mount:
                 await server.ready.wait()
         except TimeoutError as e:
             raise ConfigError(f"{FLAG}: {str(point)!r}: the kernel does not take the mount") from e
-        await asyncio.to_thread(set_read_ahead, mounted, self._tuning.read_ahead)
+        server.read_ahead.begin(mounted.read_ahead)
         agreed = server.agreed
         assert agreed is not None
         keeps = self._kept is not None and bool(agreed.flags & Init.HAS_RESEND)

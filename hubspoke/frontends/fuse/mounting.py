@@ -52,6 +52,11 @@ class Mounted:
     descriptor: int
     device: str
 
+    @property
+    def read_ahead(self) -> Path:
+        """The kernel's setting, in KiB."""
+        return Path(f"/sys/class/bdi/{self.device}/read_ahead_kb")
+
 
 def mounts(proc: Path = Path("/proc")) -> list[MountEntry]:
     """Of this process' namespace, the later ones on top."""
@@ -200,18 +205,6 @@ def taken_over(point: Path, descriptor: int) -> Mounted:
     """A mount that another process made, by its descriptor. point: its real path."""
     there = _on_top(point)
     return Mounted(point, descriptor, "" if there is None else there.device)
-
-
-def set_read_ahead(mounted: Mounted, read_ahead: int) -> bool:
-    """Let the kernel read `read_ahead` bytes ahead in one request; False where this user may not,
-    and it stays at what the kernel thought of (128 KiB)."""
-    try:
-        path = Path(f"/sys/class/bdi/{mounted.device}/read_ahead_kb")
-        path.write_text(f"{read_ahead >> 10}\n")
-        return True
-    except OSError as e:
-        log.info("read-ahead not set error=%s", e.strerror)
-        return False
 
 
 def unmount(mounted: Mounted, *, lazy: bool = False) -> bool:

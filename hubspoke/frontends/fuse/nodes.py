@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hubspoke.core.ids import ObjectEntry, ObjectName, Version
+from hubspoke.frontends.fuse.folder_reads import FolderReads
 from hubspoke.frontends.fuse.protocol import ROOT_ID
 from hubspoke.ports import Resolved
 
@@ -48,12 +49,13 @@ class NodeJournal(Protocol):
 
 class Node:
     """One id. key of a folder: "" or ends in "/". opened: how often, since this process began.
+    reads: how files of its folder are read, once it was opened.
     cached, passed: handles that are open, by who serves them; backing: the kernel's name of the
     file behind those that are passed through, 0 for none."""
 
     __slots__ = (
         "backing", "bucket", "cached", "complete", "id", "key", "lookups", "opened", "passed",
-        "resolved",
+        "reads", "resolved",
     )  # fmt: skip
 
     def __init__(
@@ -69,6 +71,7 @@ class Node:
         self.cached = 0
         self.passed = 0
         self.backing = 0
+        self.reads: FolderReads | None = None
 
     @property
     def is_own(self) -> bool:

@@ -27,6 +27,7 @@ from hubspoke.frontends.fuse.names import Names
 from hubspoke.frontends.fuse.nodes import NodeTable
 from hubspoke.frontends.fuse.own_files import OwnFiles
 from hubspoke.frontends.fuse.protocol import Init, Op
+from hubspoke.frontends.fuse.read_ahead import ReadAhead
 from hubspoke.frontends.fuse.reader import MountReader
 from hubspoke.frontends.fuse.tuning import FuseTuning
 from hubspoke.ports import Clock
@@ -75,7 +76,10 @@ class FuseServer:
         self.channel = Channel(descriptor, self._dispatch)
         self._answers = Answers(self.channel, self._tuning)
         self.backings = Backings(descriptor, whole, counters, journal)
-        self._files = Files(self._answers, self.nodes, reader, own, counters, self.backings)
+        self.read_ahead = ReadAhead(self._tuning)
+        self._files = Files(
+            self._answers, self.nodes, reader, own, counters, self.backings, self.read_ahead
+        )
         self._names = Names(
             self._answers, self.nodes, tree, reader, own, attributes, clock, self._tuning,
             self.backings.whole,
@@ -131,6 +135,7 @@ class FuseServer:
         """Answer what waits, give the connection up."""
         await self._answers.close()
         self.backings.close()
+        self.read_ahead.close()
         await self.channel.close()
 
     def call_back(self, name: ObjectName) -> "asyncio.Future[None] | None":

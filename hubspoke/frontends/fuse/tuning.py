@@ -20,6 +20,10 @@ class FuseTuning:
     # 62 at 256, 207 at 1 MiB, and all of it crosses the WAN. Sequential reads through the daemon:
     # 2.7, 3.4 and 4.1 GB/s. Programs that ask for more themselves (O_DIRECT) get up to 1 MiB.
     read_ahead: int = 256 << 10
+    # Of files in a folder whose files are mapped and read at random, and of one whose files are
+    # read on (read_ahead.py).
+    read_ahead_cut: int = 16 << 10
+    read_ahead_wide: int = 1 << 20
     # Let the kernel read whole files by itself, where it can.
     passthrough: bool = True
     # Longer than any deadline below: what is not answered then never will be.
