@@ -118,6 +118,28 @@ def test_a_loader_goes_on_over_many_kills(keeping: Site) -> None:
         time.sleep(60)
 
 
+def test_a_file_that_stays_open_outlives_an_answer_that_is_not_used(keeping: Site) -> None:
+    """The name has come to the whole file's node before the kill, and comes to the open one's
+    after it: the kernel gives that reference back, and the handle needs the node."""
+    body = random.Random(9).randbytes(2 * MIB)
+    keeping.put("held", body)
+    path = keeping.data / "held"
+    with path.open("rb", buffering=0) as file:
+        assert os.pread(file.fileno(), 4096, 0) == body[:4096]
+
+        def passed() -> bool:
+            assert path.read_bytes() == body
+            return bool(kernel(keeping)["passthrough_opens"])
+
+        wait_for(passed, "read by the kernel")
+        kill_daemon(keeping.spoke)
+        for _ in range(3):
+            assert path.stat().st_size == len(body)
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            assert os.pread(file.fileno(), 4096, MIB) == body[MIB : MIB + 4096]
+            time.sleep(1.1)  # no event: the kernel asks for a name anew after a second
+
+
 def test_what_was_passed_through_stays_whole(place: Site) -> None:
     """An open and mapped whole file outlives the daemon and is pinned in the next one's cache."""
     held = random.Random(1).randbytes(5 * MIB)

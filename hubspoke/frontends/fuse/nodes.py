@@ -13,6 +13,7 @@ Never: reuse an id while the mount lives, or let a handle hold what the id does 
 takes the mount over after a crash has only the journal.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
@@ -22,6 +23,7 @@ from hubspoke.frontends.fuse.folder_reads import FolderReads
 from hubspoke.frontends.fuse.protocol import ROOT_ID
 from hubspoke.ports import Resolved
 
+DOUBTFUL_MAX = 4_096
 OWN_FOLDER = ".hubspoke"  # at the root; no bucket may be called so
 
 
@@ -111,11 +113,18 @@ class NodeTable:
         root = Node(ROOT_ID, "", "", None, False)
         self._nodes: dict[int, Node] = {ROOT_ID: root}
         self._ids: dict[_Key, int] = {("", ""): ROOT_ID}
+        # Of a process before this one: the kernel has an unknown number of references more. Those
+        # that seem to be forgotten stay, the last DOUBTFUL_MAX that nothing was asked of since.
+        self._restored: set[int] = set()
+        self._doubtful: OrderedDict[int, None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._nodes)
 
     def get(self, node_id: int) -> Node | None:
+        """Of what the kernel asks about."""
+        if self._doubtful:
+            self._doubtful.pop(node_id, None)
         return self._nodes.get(node_id)
 
     def folder(self, bucket: str, prefix: str) -> Node:
@@ -140,25 +149,34 @@ class NodeTable:
         return self._ids.get((bucket, prefix))
 
     def forget(self, node_id: int, lookups: int) -> Node | None:
-        """The kernel gives references back. Returns the node if it was the last one."""
+        """The kernel gives references back. Returns a node that is gone with that."""
         node = self._nodes.get(node_id)
         if node is None or node_id == ROOT_ID:
             return None
-        node.lookups -= lookups
+        node.lookups = max(node.lookups - lookups, 0)
         if node.lookups > 0:
             return None
-        del self._nodes[node_id]
+        if node_id in self._restored:
+            self._doubtful.pop(node_id, None)
+            self._doubtful[node_id] = None
+            if len(self._doubtful) <= DOUBTFUL_MAX:
+                return None
+            node = self._nodes[self._doubtful.popitem(last=False)[0]]
+            if node.lookups > 0:  # found by its name since
+                return None
+            self._restored.discard(node.id)
+        del self._nodes[node.id]
         self._ids.pop(_key(node), None)
         if self._journal is not None:
-            self._journal.forgotten(node_id)
+            self._journal.forgotten(node.id)
         return node
 
     def restore(self, records: Iterable[NodeRecord], highest: int) -> None:
         """Take over what a process that is gone had told the kernel, before anything is asked.
         highest: of all ids that were ever added, forgotten ones too.
 
-        How many references the kernel has of these is not known: the first `forget` of one that
-        was not looked up since takes it away, as the kernel sends it when it has none left.
+        How many references the kernel has of these is not known. It gives back single ones, of an
+        answer that it did not use, while a handle is open, so no `forget` says that none is left.
         """
         self._next = max(self._next, highest + 1)
         for record in records:
@@ -171,6 +189,7 @@ class NodeTable:
             node = Node(record.id, record.bucket, record.key, resolved, record.complete)
             self._nodes[node.id] = node
             self._ids[_key(node)] = node.id
+            self._restored.add(node.id)
 
     def _add(self, key: _Key, resolved: Resolved | None, complete: bool) -> Node:
         node = Node(self._next, key[0], key[1], resolved, complete)

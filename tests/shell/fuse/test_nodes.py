@@ -1,10 +1,11 @@
 """The node table: what an id means, for how long, and what is left of it for another process."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hubspoke.core.ids import ObjectEntry, ObjectName, Version
-from hubspoke.frontends.fuse.nodes import NodeRecord, NodeTable
+from hubspoke.frontends.fuse.nodes import DOUBTFUL_MAX, NodeRecord, NodeTable
 from hubspoke.frontends.fuse.protocol import ROOT_ID
 
 NAME = ObjectName("b", "a/x")
@@ -66,6 +67,47 @@ def test_the_mounts_own_files_are_no_buckets() -> None:
     folder, file = table.own(".hubspoke"), table.own("report")
     assert folder.is_folder and folder.is_own and not file.is_folder and file.is_own
     assert not table.folder("report", "").is_own
+
+
+def taken_over(n: int) -> tuple[Kept, NodeTable, list[int]]:
+    """A table of n files after a crash, and their ids."""
+    kept = Kept()
+    before = NodeTable(kept)
+    ids = []
+    for i in range(n):
+        node = before.file(ObjectName("b", f"k{i}"), entry("1"), complete=False)
+        node.lookups += 1
+        ids.append(node.id)
+    after = NodeTable(kept)
+    after.restore(list(kept.records.values()), kept.highest)
+    return kept, after, ids
+
+
+@pytest.mark.parametrize("lookups", [0, 1])
+def test_what_a_process_before_had_told_outlives_an_answer_that_was_not_used(lookups: int) -> None:
+    """The kernel gives that one reference back, and an open handle has another one."""
+    kept, table, (node_id,) = taken_over(1)
+    node = table.file(ObjectName("b", "k0"), entry("1"), complete=False)
+    assert node.id == node_id
+    node.lookups += lookups
+    assert table.forget(node_id, lookups) is None
+    assert table.get(node_id) is node and node_id in kept.records
+    assert table.forget(node_id, 5) is None  # nor does the count of all of them say so
+    assert table.get(node_id) is node
+
+
+def test_of_those_only_so_many_stay_and_the_ones_asked_about() -> None:
+    kept, table, ids = taken_over(DOUBTFUL_MAX + 100)
+    for node_id in ids[:100]:
+        table.forget(node_id, 1)
+    assert table.get(ids[0]) is not None
+    table.file(ObjectName("b", "k2"), entry("1"), complete=False).lookups += 1
+    for node_id in ids[100:]:
+        table.forget(node_id, 1)
+    # The root, what was asked about, and what was found by its name.
+    assert len(table) == DOUBTFUL_MAX + 3 and table.get(ids[2]) is not None
+    assert table.get(ids[1]) is None and ids[1] not in kept.records
+    assert table.get(ids[0]) is not None and table.get(ids[-1]) is not None
 
 
 OPERATIONS = st.lists(
