@@ -19,6 +19,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 KEEP, DROP = b"+", b"-"
 NAME_BYTES_MAX = 64
@@ -36,7 +37,8 @@ PASSED_ON = signal.SIGRTMIN
 
 
 class Kept:
-    """The daemon's side: what an earlier daemon left, and what is to be kept from now on."""
+    """The daemon's side: what an earlier daemon left, and what is to be kept from now on. Where
+    the parent was killed nothing is kept; the daemon is told to end by then."""
 
     def __init__(self, sock: socket.socket, descriptors: dict[str, int]) -> None:
         self._socket = sock
@@ -52,11 +54,13 @@ class Kept:
     def keep(self, name: str, descriptor: int) -> None:
         """Keep a copy, in place of what was kept under the name. Waits if the parent is slow."""
         assert len(name) < NAME_BYTES_MAX, name
-        socket.send_fds(self._socket, [KEEP + name.encode()], [descriptor])
+        with suppress(ConnectionError):
+            socket.send_fds(self._socket, [KEEP + name.encode()], [descriptor])
 
     def drop(self, name: str) -> None:
         """Keep it no longer: from then on a crash is the end of it."""
-        self._socket.send(DROP + name.encode())
+        with suppress(ConnectionError):
+            self._socket.send(DROP + name.encode())
 
 
 def supervise(name: str, needed: str, lost: Callable[[], None]) -> Kept:

@@ -18,6 +18,7 @@ from hubspoke.doctor.judge import cache, host, mount, names, network
 from hubspoke.doctor.judge.cache import FolderFacts
 from hubspoke.doctor.judge.finding import Finding, problem, warning
 from hubspoke.errors import HubSpokeError, StoreUnavailable
+from hubspoke.frontends.fuse.mounting import has_admin
 
 FUSE_S, MOUNT_S, FOLDER_S, HUB_S, HOST_S = 5.0, 3.0, 10.0, 30.0, 3.0
 NAMES_S = 15.0  # for reading names; judging them takes less again
@@ -122,7 +123,7 @@ def _fuse() -> list[Finding]:
 
 
 def _mount(path: Path) -> list[Finding]:
-    return mount.mount_point(facts_mount.mount_point(path), facts_mount.has_admin())
+    return mount.mount_point(facts_mount.mount_point(path), has_admin())
 
 
 def _limits() -> list[Finding]:

@@ -10,11 +10,10 @@ from pathlib import Path
 from hubspoke.doctor.judge.mount import FuseFacts, Init, KernelFacts, MountPoint
 from hubspoke.errors import ConfigError
 from hubspoke.frontends.fuse import protocol
-from hubspoke.frontends.fuse.mounting import mount, mounts, unmount
+from hubspoke.frontends.fuse.mounting import has_admin, mount, mounts, unmount
 
 DEVICE = Path("/dev/fuse")
 FUSE_CONF = Path("/etc/fuse.conf")
-_CAP_SYS_ADMIN = 21
 _INIT_WAIT_MS = 2_000
 
 
@@ -39,14 +38,6 @@ def fuse(proc: Path = Path("/proc")) -> FuseFacts:
         init=init,
         init_error=init_error or None,
     )
-
-
-def has_admin(proc: Path = Path("/proc")) -> bool:
-    """CAP_SYS_ADMIN, which mount(2) and passthrough need."""
-    for line in (proc / "self/status").read_text().splitlines():
-        if line.startswith("CapEff:"):
-            return bool(int(line.split()[1], 16) >> _CAP_SYS_ADMIN & 1)
-    return False
 
 
 def _device_error() -> str | None:

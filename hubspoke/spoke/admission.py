@@ -29,6 +29,8 @@ from hubspoke.spoke.replica import Replica
 
 log = logging.getLogger(__name__)
 
+NOT_CONNECTED = "not connected yet"
+
 Covered = Callable[[ObjectName], bool]
 
 
@@ -56,7 +58,7 @@ class Admission:
         )  # fmt: skip
         self._changed = asyncio.Event()  # replaced at each wake: waiters look again
         self._loading: tuple[int, int] | None = None  # loaded, of
-        self._down: tuple[float, str] | None = (clock.now(), "not connected yet")
+        self._down: tuple[float, str] | None = (clock.now(), NOT_CONNECTED)
         self._stuck: str | None = None  # why the replica cannot be written
         self._resync = False  # the replica's history is not the hub's: a snapshot is needed
         self._feeding = False
@@ -335,6 +337,8 @@ class Admission:
             log.warning("hub lost url=%s reason=%s", self._link.url, reason)
             self._down = (self._clock.now(), reason)
         else:
+            if self._down[1] == NOT_CONNECTED:
+                log.warning("hub not reached url=%s reason=%s", self._link.url, reason)
             self._down = (self._down[0], reason)
         self._wake()
 

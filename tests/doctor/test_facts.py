@@ -10,6 +10,7 @@ from hubspoke.adapters.folders import FolderLock, holder
 from hubspoke.doctor import examine, facts_cache, facts_host, facts_mount, facts_store
 from hubspoke.doctor.examine import Examination, Subject
 from hubspoke.doctor.judge.finding import Severity
+from hubspoke.frontends.fuse.mounting import has_admin
 
 
 def picture(root: Path, **files: str) -> Path:
@@ -108,7 +109,7 @@ def test_mount_point_that_is_not_there(tmp_path: Path) -> None:
     assert facts_mount.mount_point(Path("/proc")).mounted == "proc"
 
 
-@pytest.mark.skipif(not facts_mount.has_admin(), reason="mounting takes CAP_SYS_ADMIN")
+@pytest.mark.skipif(not has_admin(), reason="mounting takes CAP_SYS_ADMIN")
 @pytest.mark.skipif(not os.access("/dev/fuse", os.R_OK | os.W_OK), reason="no /dev/fuse")
 def test_trial_mount_asks_the_kernel_and_leaves_nothing() -> None:
     init = facts_mount.trial_mount()

@@ -140,6 +140,16 @@ def test_a_file_that_stays_open_outlives_an_answer_that_is_not_used(keeping: Sit
             time.sleep(1.1)  # no event: the kernel asks for a name anew after a second
 
 
+def test_the_daemon_ends_in_order_when_the_process_that_keeps_its_mount_is_killed(
+    place: Site,
+) -> None:
+    with place.running_spoke() as spoke:
+        os.kill(spoke.pid, signal.SIGKILL)
+        spoke.expect("spoke stopped")
+        assert not any("Traceback" in line for line in spoke.lines)
+        assert not is_mounted(place.point)
+
+
 def test_what_was_passed_through_stays_whole(place: Site) -> None:
     """An open and mapped whole file outlives the daemon and is pinned in the next one's cache."""
     held = random.Random(1).randbytes(5 * MIB)

@@ -392,3 +392,8 @@ def test_help_and_version_are_quick_and_name_only_what_is_built() -> None:
     assert not commands & {"mount", "plan", "bench"}
     assert hubspoke("spoke", "--mount", "/mnt").returncode == 2  # and no hub
     assert hubspoke("mount").returncode == 2
+
+
+def test_a_hub_that_is_not_there_is_told_of(tmp_path: Path) -> None:
+    with running(*spoke("http://127.0.0.1:1", tmp_path / "cache")) as alone:
+        alone.expect(r"WARNING .*hub not reached url=http://127\.0\.0\.1:1 ")

@@ -72,5 +72,5 @@ class FolderReads:
         else:
             level = Level.USUAL
         if level is not self.level:
-            log.info("read-ahead folder=%s level=%s", self.name, level.name.lower())
+            log.debug("read-ahead folder=%s level=%s", self.name, level.name.lower())
             self.level = level

@@ -15,6 +15,7 @@ from hubspoke.frontends.fuse.attributes import Attributes, Ownership
 from hubspoke.frontends.fuse.mounting import (
     FLAG,
     Mounted,
+    has_admin,
     mount,
     taken_over,
     unmount,
@@ -67,7 +68,7 @@ class Mount:
         self._config = config
         self._service = service
         self._documents = documents
-        self._tuning = tuning or FuseTuning(passthrough=config.passthrough)
+        self._tuning = tuning or FuseTuning(passthrough=config.passthrough and has_admin())
         self._mounted: Mounted | None = None
         self._server: FuseServer | None = None
         self._watch: asyncio.Task[None] | None = None

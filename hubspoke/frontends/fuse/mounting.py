@@ -28,6 +28,7 @@ TYPE = "fuse.hubspoke"
 DEVICE = "/dev/fuse"
 HELPER = "fusermount3"
 _RDONLY, _NOSUID, _NODEV, _NOATIME = 1, 2, 4, 1024
+_CAP_SYS_ADMIN = 21
 _DETACH, _NOFOLLOW = 2, 8
 LOOK_S = 5.0  # at a mount point; who takes longer does not answer
 HELPER_S = 20.0
@@ -56,6 +57,14 @@ class Mounted:
     def read_ahead(self) -> Path:
         """The kernel's setting, in KiB."""
         return Path(f"/sys/class/bdi/{self.device}/read_ahead_kb")
+
+
+def has_admin(proc: Path = Path("/proc")) -> bool:
+    """CAP_SYS_ADMIN, which mount(2) and passthrough need."""
+    for line in (proc / "self/status").read_text().splitlines():
+        if line.startswith("CapEff:"):
+            return bool(int(line.split()[1], 16) >> _CAP_SYS_ADMIN & 1)
+    return False
 
 
 def mounts(proc: Path = Path("/proc")) -> list[MountEntry]:
