@@ -29,7 +29,8 @@ SLACK_BYTES_MAX = 4 << 20
 SLACK_BYTES_MIN = 128 << 10
 SLACK_PART = 64
 FRONT_SLACK_BYTES_MAX = 32 << 20
-NEAR_START_BYTES_MAX = 2 << 20
+# One record of 64 KiB out of each of many objects must not bring a MiB of one in 64 of them.
+NEAR_START_BYTES_MAX, NEAR_START_PART = 2 << 20, 256
 REREAD_BYTES_MIN = 256 << 10
 TAIL_BYTES = 64 << 10  # of an object, for a directory
 CLIENTS_PER_STREAM_MAX = 256
@@ -65,8 +66,8 @@ def slack_bytes(size: int) -> int:
 
 def near_start(offset: int, size: int) -> bool:
     """Whether a first read there is one of a front that begins at the start, out of a shuffle
-    buffer or by a later worker. Of first reads at random one in SLACK_PART is there."""
-    return offset <= min(NEAR_START_BYTES_MAX, size // SLACK_PART)
+    buffer or by a later worker. Of first reads at random one in NEAR_START_PART is there."""
+    return offset <= min(NEAR_START_BYTES_MAX, size // NEAR_START_PART)
 
 
 def surprise(reads: int, span: int, of_reads: int, size: int) -> float:

@@ -195,7 +195,7 @@ def test_two_reads_of_a_window_at_the_start_are_read_on_from() -> None:
     assert sequential.propose(s, 0.01, 0.3, DepthConfig(), waited=True, ahead=AHEAD) == ([], 0)
 
 
-@pytest.mark.parametrize(("size", "near"), [(512 * MIB, 2 * MIB), (32 * MIB, 512 * KIB)])
+@pytest.mark.parametrize(("size", "near"), [(512 * MIB, 2 * MIB), (32 * MIB, 128 * KIB)])
 def test_how_near_is_a_part_of_the_object(size: int, near: int) -> None:
     assert len(observed(StreamTable(), accesses(an_object(size), [near]))) == 1
     assert observed(StreamTable(), accesses(an_object(size), [near + 4096])) == []

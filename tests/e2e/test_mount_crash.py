@@ -6,6 +6,7 @@ import os
 import random
 import re
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -148,6 +149,20 @@ def test_the_daemon_ends_in_order_when_the_process_that_keeps_its_mount_is_kille
         spoke.expect("spoke stopped")
         assert not any("Traceback" in line for line in spoke.lines)
         assert not is_mounted(place.point)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts something over it")
+def test_what_somebody_mounted_over_it_is_left_alone(keeping: Site) -> None:
+    subprocess.run(["mount", "-t", "tmpfs", "none", keeping.point], check=True, timeout=30)
+    try:
+        kill_daemon(keeping.spoke)
+    finally:
+        subprocess.run(["umount", keeping.point], check=True, timeout=30)
+    keeping.put("k", b"body")
+    assert (keeping.data / "k").read_bytes() == b"body"
+    keeping.spoke.process.terminate()
+    keeping.spoke.expect("spoke stopped")
+    assert not is_mounted(keeping.point)
 
 
 def test_what_was_passed_through_stays_whole(place: Site) -> None:

@@ -13,7 +13,7 @@ PASSTHROUGH, RESEND = 1 << 37, 1 << 39  # of FUSE_INIT: flags2 << 32 | flags
 PROTOCOL_MIN = (7, 31)
 PASSTHROUGH_SINCE = (6, 9)
 REQUEST_PAGES = 256  # 1 MiB in one request
-# What a mount has that nobody set; a spoke that may sets each file its own, 16 KiB to 1 MiB.
+# What a mount has that nobody set; a spoke that may sets each file its own, 64 KiB to 1 MiB.
 READ_AHEAD_UNSET_KIB, READ_AHEAD_KIB = 128, 256
 _CONTAINER = "in a container: --device /dev/fuse --cap-add SYS_ADMIN"
 

@@ -45,11 +45,12 @@ class FolderReads:
         ends[node_id, offset + size] = None
         if len(ends) > ENDS_MAX:
             ends.popitem(last=False)
-        if size == protocol.PAGE and not on:
-            return  # a fault behind the first hundred, or a small read: they need no read-ahead
+        if size == protocol.PAGE or (on and size < read_ahead):
+            return  # a fault behind the first hundred, or the next page of one: nothing is said
+        cut = self.level is Level.CUT
         if on:
             self.on += 1
-        elif size == read_ahead and offset % size:
+        elif size == read_ahead and (cut or offset % size):
             self.around += 1
         else:
             self.other += 1
@@ -65,7 +66,7 @@ class FolderReads:
 
     def _decide(self) -> None:
         all_ = self.on + self.around + self.other
-        if 2 * self.around > all_:
+        if (4 if self.level is Level.CUT else 2) * self.around > all_:
             level = Level.CUT
         elif 2 * self.on > all_:
             level = Level.WIDE

@@ -212,8 +212,9 @@ def _passed(ours: socket.socket, wrong: str) -> int:
 
 def taken_over(point: Path, descriptor: int) -> Mounted:
     """A mount that another process made, by its descriptor. point: its real path."""
-    there = _on_top(point)
-    return Mounted(point, descriptor, "" if there is None else there.device)
+    # Somebody may have mounted something else over it.
+    ours = [m.device for m in mounts() if m.point == str(point) and m.type == TYPE]
+    return Mounted(point, descriptor, ours[-1] if ours else "")
 
 
 def unmount(mounted: Mounted, *, lazy: bool = False) -> bool:

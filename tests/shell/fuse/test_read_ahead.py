@@ -12,7 +12,7 @@ from hubspoke.frontends.fuse.read_ahead import FOLDERS_MAX, ReadAhead
 from hubspoke.frontends.fuse.tuning import FuseTuning
 
 KIB, MIB, PAGE = 1 << 10, 1 << 20, 4096
-USUAL = FuseTuning().read_ahead
+USUAL, CUT = FuseTuning().read_ahead, FuseTuning().read_ahead_cut
 
 
 def folder(reads: list[tuple[int, int]], read_ahead: int = USUAL) -> FolderReads:
@@ -40,9 +40,21 @@ def test_faults_of_a_mapping_are_cut_from_the_next_file_on() -> None:
 
 def test_what_was_cut_stays_cut_as_long_as_it_is_read_so() -> None:
     reads = folder(faults(12, USUAL))
-    for offset, size in faults(1_000, 16 * KIB):
-        reads.read(1, offset, size, 16 * KIB)
-    assert reads.opens() is Level.CUT
+    for offset, size in faults(1_000, CUT):
+        reads.read(1, offset, size, CUT)
+        assert reads.opens() is Level.CUT
+
+
+def test_records_of_several_pages_stay_cut() -> None:
+    """The pages behind a fault come in READs that go on from it, some as long as the read-ahead."""
+    reads, rng = folder(faults(12, USUAL)), random.Random(7)
+    for offset, size in faults(1_000, CUT):
+        reads.read(1, offset, size, CUT)
+        if rng.random() < 0.3:
+            reads.read(1, offset + size, CUT, CUT)
+        elif rng.random() < 0.5:
+            reads.read(1, offset + size, 2 * PAGE, CUT)
+        assert reads.opens() is Level.CUT
 
 
 def test_single_pages_say_nothing() -> None:
@@ -71,8 +83,8 @@ def test_records_at_random_places_are_no_faults() -> None:
 def test_a_folder_that_is_read_in_another_way_is_found_out() -> None:
     reads = folder(faults(500, USUAL))
     assert reads.opens() is Level.CUT
-    for offset, size in in_order(2 * READS_MAX, 16 * KIB):
-        reads.read(1, offset, size, 16 * KIB)
+    for offset, size in in_order(2 * READS_MAX, CUT):
+        reads.read(1, offset, size, CUT)
     assert reads.opens() is Level.WIDE
     for offset, size in faults(2 * READS_MAX, MIB):
         reads.read(1, offset, size, MIB)
@@ -106,7 +118,7 @@ def test_it_is_set_before_a_file_is_opened_that_wants_another(setting: Path) -> 
     for offset, size in faults(12, USUAL):
         ahead.read(mapped, level, offset, size)
     assert ahead.opened(a_file(table, "mapped/1")) is Level.CUT
-    assert setting.read_text().split()[0] == "16"
+    assert setting.read_text().split()[0] == "64"
     assert ahead.opened(other) is Level.USUAL
     assert setting.read_text().split()[0] == "256"
     ahead.close()
