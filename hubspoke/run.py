@@ -77,6 +77,7 @@ from hubspoke.values import Endpoint, Rescan, S3Location
 log = logging.getLogger(__name__)
 
 ENDPOINTS = "endpoints.json"
+SAME_SIGNAL_S = 0.05  # two of them so close together are one
 # Between two comparisons of a store that tells no changes. A listing of S3 is paid for: 1,000,000
 # keys are 1,000 requests of 0.5 cents a thousand, 1.44 USD a day at this interval.
 FOLDER_RESCAN_S = 60.0
@@ -272,18 +273,18 @@ async def _live(name: str, ports: Ports, build: Callable[[], Awaitable[Process]]
 
 def _stop_event() -> asyncio.Event:
     """Set by the first SIGTERM or SIGINT; the second one ends the process. The same one may come
-    twice, from who sent it to all processes and from the parent that passes its own on."""
+    twice, from who sent it to all processes and from the parent that passes its own on; or at
+    once, from `timeout`, which tells its child and then all processes."""
     stop = asyncio.Event()
-    seen = set[bool]()
+    seen = dict[bool, float]()  # when, by whether it was passed on
+    loop = asyncio.get_running_loop()
 
     def signalled(number: int) -> None:
-        passed_on = number == PASSED_ON
-        if passed_on in seen:
+        passed_on, now = number == PASSED_ON, loop.time()
+        if now - seen.setdefault(passed_on, now) > SAME_SIGNAL_S:
             os._exit(128 + (signal.SIGTERM if passed_on else number))
-        seen.add(passed_on)
         stop.set()
 
-    loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, PASSED_ON):
         loop.add_signal_handler(number, signalled, number)
     return stop
