@@ -207,7 +207,7 @@ class StreamTable:
             if stream is not None:
                 self._remove(home, stream)
             elif home.reads > 1 or not (
-                near_start(offset, obj.size) or offset + length >= obj.size
+                near_start(offset, length, obj.size) or offset + length >= obj.size
             ):
                 if home.reads == LEFT_READS and home.streams and home.streams[0].accesses == 1:
                     self.heads.left(home.streams[0])
@@ -247,7 +247,7 @@ class StreamTable:
         if len(home.streams) > FEW:
             self._make_room(home)
         start = min(b.offset for _, b in reads)
-        begins = home.reads == 1 and near_start(start, a.obj.size)
+        begins = home.reads == 1 and near_start(start, a.length, a.obj.size)
         from_start = begins and start > 0
         start = 0 if begins else start  # what is before it is read soon
         marks = PageMarks(start // PAGE_BYTES, len(a.obj.pages))

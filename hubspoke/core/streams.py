@@ -30,7 +30,8 @@ SLACK_BYTES_MIN = 128 << 10
 SLACK_PART = 64
 FRONT_SLACK_BYTES_MAX = 32 << 20
 # One record of 64 KiB out of each of many objects must not bring a MiB of one in 64 of them.
-NEAR_START_BYTES_MAX, NEAR_START_PART = 2 << 20, 256
+NEAR_START_BYTES_MAX, NEAR_START_PART, NEAR_START_WASTE = 2 << 20, 256, 0.1
+HEAD_BYTES = 256 << 10  # a file opened at its start will usually be read on
 REREAD_BYTES_MIN = 256 << 10
 TAIL_BYTES = 64 << 10  # of an object, for a directory
 CLIENTS_PER_STREAM_MAX = 256
@@ -64,10 +65,13 @@ def slack_bytes(size: int) -> int:
     return max(SLACK_BYTES_MIN, min(SLACK_BYTES_MAX, size // SLACK_PART))
 
 
-def near_start(offset: int, size: int) -> bool:
+def near_start(offset: int, length: int, size: int) -> bool:
     """Whether a first read there is one of a front that begins at the start, out of a shuffle
-    buffer or by a later worker. Of first reads at random one in NEAR_START_PART is there."""
-    return offset <= min(NEAR_START_BYTES_MAX, size // NEAR_START_PART)
+    buffer or by a later worker. Of first reads at random one in NEAR_START_PART is there; what it
+    brings is for nothing then, and may be a small part of what such reads read."""
+    near = min(NEAR_START_BYTES_MAX, size // NEAR_START_PART)
+    brought = offset + HEAD_BYTES
+    return offset == 0 or (offset <= near and brought * near <= NEAR_START_WASTE * length * size)
 
 
 def surprise(reads: int, span: int, of_reads: int, size: int) -> float:

@@ -15,6 +15,7 @@ from hubspoke.core.recent import RECENT, Recent
 from hubspoke.core.stream_table import STREAMS_MAX, STREAMS_PER_OBJECT_MAX, StreamTable
 from hubspoke.core.streams import (
     CLIENTS_PER_STREAM_MAX,
+    HEAD_BYTES,
     Access,
     Cursor,
     Pattern,
@@ -168,7 +169,7 @@ def test_a_single_read_at_the_start_brings_only_the_head() -> None:
     obj = an_object(64 * MIB)
     (s,) = observed(StreamTable(), accesses(obj, [0]))
     (c,), beyond = sequential.propose(s, 0.0, 0.3, DepthConfig(), ahead=AHEAD)
-    assert c.offset + c.length == 8 * KIB + sequential.HEAD_BYTES
+    assert c.offset + c.length == 8 * KIB + HEAD_BYTES
     assert beyond == 0
 
 
@@ -181,7 +182,7 @@ def test_a_first_read_near_the_start_brings_the_start_too() -> None:
     obj = an_object(512 * MIB)
     (s,) = observed(StreamTable(), accesses(obj, [640 * KIB], 128 * KIB))
     (c,), beyond = sequential.propose(s, 0.0, 0.3, DepthConfig(), ahead=AHEAD)
-    assert (c.offset, c.length) == (0, 768 * KIB + sequential.HEAD_BYTES)
+    assert (c.offset, c.length) == (0, 768 * KIB + HEAD_BYTES)
     assert beyond == 0
 
 
@@ -195,10 +196,20 @@ def test_two_reads_of_a_window_at_the_start_are_read_on_from() -> None:
     assert sequential.propose(s, 0.01, 0.3, DepthConfig(), waited=True, ahead=AHEAD) == ([], 0)
 
 
-@pytest.mark.parametrize(("size", "near"), [(512 * MIB, 2 * MIB), (32 * MIB, 128 * KIB)])
-def test_how_near_is_a_part_of_the_object(size: int, near: int) -> None:
-    assert len(observed(StreamTable(), accesses(an_object(size), [near]))) == 1
-    assert observed(StreamTable(), accesses(an_object(size), [near + 4096])) == []
+@pytest.mark.parametrize(
+    ("size", "length", "near"),
+    [
+        (512 * MIB, 128 * KIB, 2 * MIB),
+        (32 * MIB, 128 * KIB, 128 * KIB),
+        (512 * MIB, 16 * KIB, 152 * KIB),
+        (512 * MIB, 4 * KIB, 0),  # what it brings is too much for so small reads
+    ],
+)
+def test_how_near_is_a_part_of_the_object_and_of_what_is_read(
+    size: int, length: int, near: int
+) -> None:
+    assert len(observed(StreamTable(), accesses(an_object(size), [near], length))) == 1
+    assert observed(StreamTable(), accesses(an_object(size), [near + 4096], length)) == []
 
 
 def test_a_front_that_began_near_the_start_leaves_it_behind() -> None:

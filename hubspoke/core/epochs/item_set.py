@@ -168,8 +168,11 @@ class ItemSet:
                 found += known_order.candidates(job, self.items, numbers, times, self._known)
                 self._come(numbers)
         reading = any(now - j.last_at < j.patience_s for j in self.shelf.counted)
-        if self.shelf.exact and len(self.shelf.counted) == 1 and reading and self._surveyed:
-            found += self._fill_on(self.shelf.counted[0], want, queued, ahead_s)
+        alone = self.shelf.counted[0] if len(self.shelf.counted) == 1 else None
+        if alone is not None and alone.follower is None:
+            alone = None  # it was lost since the shelf was looked at
+        if alone is not None and self.shelf.exact and reading and self._surveyed:
+            found += self._fill_on(alone, want, queued, ahead_s)
         deciding = any(j.guessing for j in self.shelf.counted)  # what comes first is here already
         if not self.shelf.exact and self._surveyed and reading and not deciding:
             found += self._fill(want, queued)

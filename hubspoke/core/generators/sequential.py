@@ -16,7 +16,7 @@ from collections.abc import Callable
 from hubspoke.core.generators.candidates import Ahead, Candidate, DepthConfig
 from hubspoke.core.ids import PAGE_BYTES
 from hubspoke.core.recent import RECENT
-from hubspoke.core.streams import Pattern, Stream
+from hubspoke.core.streams import HEAD_BYTES, Pattern, Stream
 
 PAST_BYTES_MIN = 512 << 10  # as much past is evidence; less is too young to show holes
 COVERAGE_MIN = 0.9
@@ -36,7 +36,6 @@ UP_MIN = 0.6  # as many steps down leave it open whether the front goes up
 SURPRISE_NARROW = 30.0
 NARROW_BYTES_MAX = 4 << 20
 PART_BYTES_MIN, PARTS_MAX = 2 << 20, 8  # with a time of their own
-HEAD_BYTES = 256 << 10  # a file opened at its start will usually be read on
 
 
 def judge(s: Stream, ahead: Ahead) -> bool:
