@@ -283,6 +283,7 @@ def test_a_second_signal_ends_at_once(large: bytes, store: Path, tmp_path: Path)
             time.sleep(2 * SAME_SIGNAL_S)  # closer together they are one
             a_hub.signal()
         assert a_hub.wait() == 128 + signal.SIGTERM
+        assert time.monotonic() - began < 2
         connection.close()
 
 
